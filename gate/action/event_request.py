@@ -48,7 +48,7 @@ def _request(
     path = inputs.config or FILE_NAME
     trusted = git.read_file(base, path) if base and trusted_base else None
     # the base's file wins even where the head has another one: that is shown and not obeyed (T2)
-    text = trusted if trusted is not None else _brought(git, head, path)
+    text = trusted if trusted is not None else _proposed_baseline(git, head, path)
     untrusted = trusted is None and trusted_base is not None
     # untrusted YAML is not parsed in the process that later holds key and token (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
@@ -84,11 +84,11 @@ def _request(
     if trusted_base is None or base is None:
         return request
     changes = _policy_changes(request, (base, head), git, head_files)
-    brought = brought_environment(request, head_files.settings, git)
-    return replace(request, policy_changes=changes, environment_change=brought)
+    environment = brought_environment(request, head_files.settings, git)
+    return replace(request, policy_changes=changes, environment_change=environment)
 
 
-def _brought(git: Git, head: str, path: str) -> bytes:
+def _proposed_baseline(git: Git, head: str, path: str) -> bytes:
     """The settings file of the commit under test; `SettingsError` where it has none."""
     text = git.read_file(head, path)
     if text is None:
@@ -128,12 +128,12 @@ def _policy_changes(
     ]
     if settings.signing.trusted_root is not None:
         policy_files.append((RootChangesQuestion, settings.signing.trusted_root))
-    found: list[PolicyChange] = []
+    changes: list[PolicyChange] = []
     for kind, name in policy_files:
         path = request.repository_path(name)
         before, after = (git.read_file(commit, path) for commit in commits)
-        found += head_files.changes(kind, path, before, after)
+        changes += head_files.changes(kind, path, before, after)
     folder = request.repository_path(settings.baseline.path)
     old, new = (committed_entries(git, commit, folder) for commit in commits)
-    found += head_files.changes(BaselineChangesQuestion, folder, old, new)
-    return tuple(found)
+    changes += head_files.changes(BaselineChangesQuestion, folder, old, new)
+    return tuple(changes)

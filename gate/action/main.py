@@ -238,16 +238,16 @@ def _tell_fault(runner: Runner, known: CallProgress, fault: GateError) -> ExitCo
     runner.say(quoted(str(fault)))
     context, inputs = known.context, known.inputs
     output_path, summary_path = runner_files(runner.variables)
-    told: list[Callable[[], None]] = [
+    reports: list[Callable[[], None]] = [
         lambda: _append_outputs(runner, output_path, fault_outputs(fault.exit_code))
     ]
     if context is not None:
-        told.append(lambda: _tell_status(runner, context, fault_status(fault)))
+        reports.append(lambda: _tell_status(runner, context, fault_status(fault)))
     if context is not None and inputs is not None:
-        told.append(lambda: _comment_fault(runner, context, inputs, known, fault))
+        reports.append(lambda: _comment_fault(runner, context, inputs, known, fault))
     else:
-        told.append(lambda: _summarize_fault(runner, summary_path, fault))
-    for tell in told:
+        reports.append(lambda: _summarize_fault(runner, summary_path, fault))
+    for tell in reports:
         try:
             tell()
         except Exception as second:  # noqa: BLE001 - as above
@@ -312,8 +312,8 @@ def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
         return context, inputs
     # only the job that judges gets here, and that one trains nothing
     token = InputSecrets(runner.variables, runner.files).token()
-    found = runner.find(context, context.origin, token)
-    return replace(context, pull_request=found), inputs
+    pull = runner.find(context, context.origin, token)
+    return replace(context, pull_request=pull), inputs
 
 
 def _act(
@@ -325,11 +325,11 @@ def _act(
     if by_hand := hand_pushed_tag(runner.variables):
         runner.say(f"::warning title=repro-gate::{command_data(by_hand)}")
     adapters = runner.adapters(context.workspace)
-    told = inputs.mode is Mode.JUDGE
-    if not told:
+    judges = inputs.mode is Mode.JUDGE
+    if not judges:
         _tell_post_step(runner, adapters)
-    request = replace(event_request(context, inputs, adapters), imported_runs=told)
-    adapters = adapters if told else isolated(adapters)
+    request = replace(event_request(context, inputs, adapters), imported_runs=judges)
+    adapters = adapters if judges else isolated(adapters)
     known.report, known.gate_id = request.settings.report, request.gate_id
     # the pull request's commit lies in the workspace: a link there could lead root anywhere
     for folder in (request.out, context.workspace / inputs.evidence):
@@ -399,10 +399,10 @@ def _judge_and_tell(
     return outcome.verdict.exit_code
 
 
-def _tell_status(runner: Runner, context: ActionContext, told: tuple[StatusState, str]) -> None:
+def _tell_status(runner: Runner, context: ActionContext, status: tuple[StatusState, str]) -> None:
     inputs = read_inputs(runner.variables)
     token = InputSecrets(runner.variables, runner.files).token()
-    line = tell_status(context, inputs, told, token, runner.status)
+    line = tell_status(context, inputs, status, token, runner.status)
     if line:
         runner.say(safe_block(line))
 
@@ -419,15 +419,15 @@ def isolated(adapters: Adapters) -> Adapters:
     """The same adapters, refusing to train under the account that holds the step's secrets."""
 
     def isolate(settings: GateSettings, folders: tuple[Path, ...]) -> Isolation:
-        found = adapters.isolate(settings, folders)
+        isolation = adapters.isolate(settings, folders)
         # under one account the training could read the step's variables in /proc
-        if found.mode is IsolationMode.NONE:
+        if isolation.mode is IsolationMode.NONE:
             raise SettingsError(
-                f"the training would share the action's account: {found.reason}",
+                f"the training would share the action's account: {isolation.reason}",
                 hint="It could read this step's token and key. Leave isolation.mode at auto and "
                 "let the container run as root.",
             )
-        return found
+        return isolation
 
     return replace(adapters, isolate=isolate)
 
@@ -477,11 +477,11 @@ def _not_to_be_posted(
 
 def _link_page(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
     """The step after the upload: whatever becomes of the link, the verdict stands."""
-    told = _page_link(runner, context, inputs)
-    if told.reason_not_posted:
-        runner.say(notice_annotation("page", f"not linked: {told.reason_not_posted}"))
+    link = _page_link(runner, context, inputs)
+    if link.reason_not_posted:
+        runner.say(notice_annotation("page", f"not linked: {link.reason_not_posted}"))
     else:
-        runner.say(f"page linked, comment {told.action}: {told.comment_url}")
+        runner.say(f"page linked, comment {link.action}: {link.comment_url}")
     return ExitCode.PASS
 
 
@@ -526,8 +526,8 @@ def _tell(
         runner.say(f"comment {publication.action}: {publication.comment_url}")
     if outcome.sealing.bundle is None:
         runner.say(f"not sealed: {outcome.sealing.why_not}")
-    for told in (*outcome.reports.links.published.lines, *outcome.kept):
-        runner.say(safe_block(told))
+    for line in (*outcome.reports.links.published.lines, *outcome.kept):
+        runner.say(safe_block(line))
     if context.summary_path is not None:
         _append(runner, context.summary_path, outcome.reports.summary)
     proposed = outcome.out / PROPOSED_BASELINE

@@ -144,8 +144,8 @@ def install_base(call: Call, locked: bytes) -> None:
             install_packages(call, data, BASE, " of the base commit")
     except GateError as fault:
         LocalFiles().remove_tree(call.place / BASE)
-        told = notice_annotation("without the base commit's packages", str(fault))
-        sys.stdout.write(f"{told}\n")
+        notice = notice_annotation("without the base commit's packages", str(fault))
+        sys.stdout.write(f"{notice}\n")
 
 
 def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
@@ -188,9 +188,9 @@ def raise_start_fault(variables: Mapping[str, str], files: Files) -> None:
     path = variables.get(FAULT_VARIABLE, "")
     if path:
         data = files.read_bytes(Path(path), max_bytes=MAX_FAULT_BYTES)
-        told = read_document(StartFault, data, "what the installation left")
-        kind = SettingsError if told.exit_code == ExitCode.USAGE else RunError
-        raise kind(told.message, hint=told.hint, details=told.details)
+        fault = read_document(StartFault, data, "what the installation left")
+        kind = SettingsError if fault.exit_code == ExitCode.USAGE else RunError
+        raise kind(fault.message, hint=fault.hint, details=fault.details)
 
 
 def main() -> None:
@@ -203,13 +203,13 @@ def main() -> None:
     except CancelledError as fault:
         raise SystemExit(int(fault.exit_code)) from None
     except GateError as fault:
-        told = StartFault(
+        start_fault = StartFault(
             message=fault.message[:MAX_TEXT],
             hint=fault.hint[:MAX_TEXT],
             details=tuple(line[:MAX_TEXT] for line in fault.details[:MAX_DETAILS]),
             exit_code=int(fault.exit_code),
         )
-        LocalFiles().write_bytes(path, write_document(told))
+        LocalFiles().write_bytes(path, write_document(start_fault))
         raise SystemExit(int(fault.exit_code)) from None
 
 

@@ -325,7 +325,7 @@ def index_files(variables: Mapping[str, str], workspace: Path) -> dict[str, byte
                     f"{name} leads into the workspace, where the commit decides what pip reads",
                     hint="Put that file or folder into the image, or below RUNNER_TEMP.",
                 )
-    found: dict[str, bytes] = {}
+    wheels: dict[str, bytes] = {}
     named = {name: Path(variables[name]) for name in FILE_VARIABLES if variables.get(name)}
     home = Path(variables.get("HOME") or "/nonexistent")
     config = Path(variables.get("XDG_CONFIG_HOME") or home / ".config")
@@ -337,8 +337,8 @@ def index_files(variables: Mapping[str, str], workspace: Path) -> dict[str, byte
     for name, path in (*own.items(), *named.items()):
         # of a link what it leads to, unless a commit may have made that
         if path.is_file() and not _inside(path, workspace):
-            found[name] = files.read_bytes(path.resolve(), max_bytes=MAX_FILE_BYTES)
-    return found
+            wheels[name] = files.read_bytes(path.resolve(), max_bytes=MAX_FILE_BYTES)
+    return wheels
 
 
 def _leads_into(word: str, workspace: Path) -> bool:
@@ -380,12 +380,12 @@ def _fault(step: str, why: str, output: bytes, variables: Mapping[str, str]) -> 
 
 def passwords(variables: Mapping[str, str]) -> tuple[str, ...]:
     """What must not be quoted: the logins in addresses of indexes and proxies."""
-    found: list[str] = []
+    seen_passwords: list[str] = []
     for name, value in variables.items():
         if name in INDEX_VARIABLES or name.upper() in PROXY_VARIABLES:
             for word in value.split():
                 login = urlsplit(word).netloc.rpartition("@")[0]
                 _, _, password = login.partition(":")
-                found += [password or login, unquote(password or login)]
+                seen_passwords += [password or login, unquote(password or login)]
     # longest first: one may be a part of another
-    return tuple(sorted(filter(None, set(found)), key=len, reverse=True))
+    return tuple(sorted(filter(None, set(seen_passwords)), key=len, reverse=True))

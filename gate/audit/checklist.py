@@ -147,13 +147,15 @@ def answered(item: ChecklistItem, report: AuditReport, rules: Rules) -> Answered
     if answer is None:
         return None
     parts, rule = answer
-    found, facts = rule(report)
+    finding, facts = rule(report)
     missing = tuple(
-        f"{one.code}: {one.found}"
-        for one in report.items
-        if one.part in parts and one.result is not AuditResult.PASS
+        f"{audited.code}: {audited.found}"
+        for audited in report.items
+        if audited.part in parts and audited.result is not AuditResult.PASS
     )
-    return AnsweredItem(item=item, answer=found, facts=tuple(filter(None, facts)), missing=missing)
+    return AnsweredItem(
+        item=item, answer=finding, facts=tuple(filter(None, facts)), missing=missing
+    )
 
 
 def _result(report: AuditReport, part: AuditedPart) -> AuditResult:
@@ -247,19 +249,19 @@ def _dependencies(report: AuditReport) -> Answered:
         said(report, "python", "Python"),
         said(report, "torch", "torch"),
     )
-    found = all_pass(report, AuditedPart.ENVIRONMENT)
-    if found is ChecklistAnswer.NO and report.fact("packages"):
+    answer = all_pass(report, AuditedPart.ENVIRONMENT)
+    if answer is ChecklistAnswer.NO and report.fact("packages"):
         return ChecklistAnswer.PARTLY, facts
-    return found, facts
+    return answer, facts
 
 
 def _training_code(report: AuditReport) -> Answered:
     facts = (said(report, "commit", "commit"), said(report, "command", "command"))
     command = bool(report.fact("command"))
-    found = all_pass(report, AuditedPart.CODE)
-    if found is ChecklistAnswer.YES and not command:
+    answer = all_pass(report, AuditedPart.CODE)
+    if answer is ChecklistAnswer.YES and not command:
         return ChecklistAnswer.PARTLY, facts
-    return (ChecklistAnswer.PARTLY if command and found is ChecklistAnswer.NO else found), facts
+    return (ChecklistAnswer.PARTLY if command and answer is ChecklistAnswer.NO else answer), facts
 
 
 def _runs(report: AuditReport) -> Answered:

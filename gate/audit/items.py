@@ -334,12 +334,12 @@ def next_command(facts: RepositoryFacts) -> str:
 def _open(
     result: AuditResult, part: AuditedPart, code: str, texts: tuple[str, str, str, str]
 ) -> AuditItem:
-    found, risk, remedy, command = map(_cut, texts)
+    answer, risk, remedy, command = map(_cut, texts)
     return AuditItem(
         code=code,
         part=part,
         result=result,
-        found=found,
+        found=answer,
         risk=risk,
         remedy=remedy,
         command=command,

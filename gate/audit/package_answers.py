@@ -77,8 +77,8 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
             )
         )
     else:
-        found = f"judged by the baseline of commit {verdict.baseline_facts.commit[:12]}"
-        items.append(passed_item(part, "baseline", f"{found}: {verdict.outcome.value}"))
+        answer = f"judged by the baseline of commit {verdict.baseline_facts.commit[:12]}"
+        items.append(passed_item(part, "baseline", f"{answer}: {verdict.outcome.value}"))
     return tuple(items)
 
 
@@ -131,7 +131,7 @@ def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
         else:
             words = first(sorted({_words(process) for process in document.processes}))
             items.append(passed_item(part, "seeds", words))
-        entropy = [one.place for one in document.by_the_script if _by_entropy(one.kind)]
+        entropy = [place.place for place in document.by_the_script if _by_entropy(place.kind)]
         if entropy:
             items.append(
                 failed_item(
@@ -212,8 +212,8 @@ def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
     else:
         gpus = [f"{gpu.count} x {gpu.name}" for gpu in document.accelerators]
         host = document.host.cpu or "CPU not named"
-        found = f"{count(document.ranks, 'rank')}, {first(gpus) or 'no GPU'}, {host}"
-        items.append(passed_item(part, "machine", found))
+        answer = f"{count(document.ranks, 'rank')}, {first(gpus) or 'no GPU'}, {host}"
+        items.append(passed_item(part, "machine", answer))
     return (*items, _budget(facts))
 
 
@@ -324,9 +324,9 @@ def _code(facts: PackageFacts) -> tuple[AuditItem, ...]:
             ),
         )
     if facts.call is not None and facts.call.commit != verdict.commit:
-        found = f"verdict.json is about {verdict.commit[:12]}, call.json about another commit"
+        answer = f"verdict.json is about {verdict.commit[:12]}, call.json about another commit"
         risk = "The two come from different runs."
-        return (failed_item(part, "commit", found, risk=risk, remedy=NOTHING_TO_TYPE),)
+        return (failed_item(part, "commit", answer, risk=risk, remedy=NOTHING_TO_TYPE),)
     items = [passed_item(part, "commit", f"commit {verdict.commit[:12]}")]
     if verdict.changed_files:
         packed = "; the package holds the diff" if DIFF_MEMBER in facts.members else ""
@@ -412,7 +412,7 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
             missing_document(facts.problems, part, "data.json", "which data produced the number"),
         )
     if document.sets:
-        names = first([_described(one) for one in document.sets])
+        names = first([_described(data_set) for data_set in document.sets])
         return (passed_item(part, code, f"{count(len(document.sets), 'data set')}: {names}"),)
     verdict = facts.verdict
     if verdict is not None and verdict.runs and not verdict.isolation.image:
@@ -430,9 +430,10 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
     )
 
 
-def _described(one: DataSet) -> str:
-    sampled = " over some files only" if one.sampled else ""
-    return f"{one.name} ({count(one.files, 'file')}, SHA-256 {one.sha256[:12]}{sampled})"
+def _described(data_set: DataSet) -> str:
+    sampled = " over some files only" if data_set.sampled else ""
+    files = count(data_set.files, "file")
+    return f"{data_set.name} ({files}, SHA-256 {data_set.sha256[:12]}{sampled})"
 
 
 def _findings(verdict: Verdict | None) -> tuple[AuditItem, ...]:
@@ -523,7 +524,7 @@ def _facts(facts: PackageFacts) -> tuple[AuditFact, ...]:
             ("locks", first([lock.path for lock in facts.environment.locks if not lock.problem])),
         ]
     if facts.data is not None:
-        known.append(("data", first([_described(one) for one in facts.data.sets])))
+        known.append(("data", first([_described(data_set) for data_set in facts.data.sets])))
     if facts.seeds is not None:
         known.append(("seeds_run", len({result.seed for result in facts.seeds.further})))
     if cluster is not None:

@@ -172,17 +172,17 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
         "them, are not enough."
     )
     if broken:
-        found = f"{broken[0].path} cannot be read: {broken[0].problem}"
+        answer = f"{broken[0].path} cannot be read: {broken[0].problem}"
         remedy = "Regenerate the lock file with the tool that made it."
-        return (failed_item(part, code, found, risk=risk, remedy=remedy),)
+        return (failed_item(part, code, answer, risk=risk, remedy=remedy),)
     unlocked = _unlocked(facts, sound)
     if sound and unlocked:
-        found = f"{first([lock.path for lock in sound])} locks no {first(unlocked)}, which the "
+        answer = f"{first([lock.path for lock in sound])} locks no {first(unlocked)}, which the "
         return (
             failed_item(
                 part,
                 code,
-                f"{found}scripts import",
+                f"{answer}scripts import",
                 risk=risk,
                 remedy="Add it to the requirements and regenerate the lock file.",
                 command=f"{LOCKED_BY}printf '%s\\n' {' '.join(unlocked)} | {COMPILE} - -o "
@@ -194,21 +194,21 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
         names = first([lock.path for lock in sound])
         return (passed_item(part, code, f"{names}: {count(packages, 'package')}"),)
     loose = [wish for wish in facts.wishes if wish.unpinned]
-    found = "there is no lock file"
+    answer = "there is no lock file"
     if loose:
-        found += f", and {loose[0].path} names no version of {first(loose[0].unpinned)}"
+        answer += f", and {loose[0].path} names no version of {first(loose[0].unpinned)}"
     source = next((wish.path for wish in (*loose, *facts.wishes) if _compiles(wish.path)), "")
     frozen = "" if source else "python -m pip freeze --all > requirements.txt && "
     source = source or "requirements.txt"
     command = f"{frozen}{LOCKED_BY}{COMPILE} {source} -o requirements-lock.txt"
-    return (failed_item(part, code, found, risk=risk, remedy=remedy, command=command),)
+    return (failed_item(part, code, answer, risk=risk, remedy=remedy, command=command),)
 
 
 def _unlocked(facts: RepositoryFacts, locks: list[LockFile]) -> list[str]:
     """Well-known libraries that the scripts import, and no lock file names."""
     locked = {package.name for lock in locks for package in lock.packages}
-    wanted = sorted(LIBRARIES.keys() & facts.modules)
-    return [LIBRARIES[name][0] for name in wanted if locked.isdisjoint(LIBRARIES[name])]
+    libraries = sorted(LIBRARIES.keys() & facts.modules)
+    return [LIBRARIES[name][0] for name in libraries if locked.isdisjoint(LIBRARIES[name])]
 
 
 def _compiles(path: str) -> bool:
@@ -260,8 +260,8 @@ def _baseline(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if facts.baseline is not None and facts.baseline.entries:
         entries = facts.baseline.entries
         runs = min(entry.equal_runs for entry in entries)
-        found = f"a baseline of {count(len(entries), 'recording')}, {runs} equal runs each"
-        return (passed_item(part, code, found),)
+        answer = f"a baseline of {count(len(entries), 'recording')}, {runs} equal runs each"
+        return (passed_item(part, code, answer),)
     problem = facts.baseline_problem
     return (
         failed_item(

@@ -67,17 +67,17 @@ def unpinned_images(data: bytes) -> tuple[str, ...]:
     `ARG` is not filled in: an image that one names is not known here.
     """
     stages: set[str] = {"scratch"}
-    found: list[str] = []
+    images: list[str] = []
     for line in data.decode("utf-8", "replace").splitlines():
         match = _FROM.match(line)
         if match is None:
             continue
         image = match["image"]
         if image.lower() not in stages and "@sha256:" not in image and "$" not in image:
-            found.append(image[:MAX_NAME])
+            images.append(image[:MAX_NAME])
         if match["stage"]:
             stages.add(match["stage"].lower())
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(images))
 
 
 def _name(wish: str) -> str:
@@ -106,10 +106,10 @@ def _of_conda(document: object) -> list[str]:
     wishes = document.get("dependencies") if isinstance(document, dict) else None
     if not isinstance(wishes, list):
         return []
-    found = [wish.strip() for wish in wishes if isinstance(wish, str)]
+    packages = [wish.strip() for wish in wishes if isinstance(wish, str)]
     for nested in (wish.get("pip") for wish in wishes if isinstance(wish, dict)):
-        found += [wish.strip() for wish in nested or () if isinstance(wish, str)]
-    return found
+        packages += [wish.strip() for wish in nested or () if isinstance(wish, str)]
+    return packages
 
 
 def _is_list(value: object) -> bool:
@@ -158,15 +158,15 @@ def _unseen_data(facts: RepositoryFacts) -> AuditItem:
     lines = _of(facts, LineKind.READS)
     read = [line for line in lines if _is_in_commit(line, facts)]
     computed = [line for line in lines if line not in read]
-    found = "the scripts were not seen to read data"
+    answer = "the scripts were not seen to read data"
     if computed:
-        found = f"only running it shows where this reads from: {_places(computed)}"
+        answer = f"only running it shows where this reads from: {_places(computed)}"
     elif read:
-        found = f"all files that it was seen to read are in the repository: {_places(read)}"
+        answer = f"all files that it was seen to read are in the repository: {_places(read)}"
     return unknown(
         AuditedPart.DATA,
         "declared-data",
-        f"no data is declared, and {found}",
+        f"no data is declared, and {answer}",
         risk=CHANGED_DATA,
         remedy="Run the gate. It names each file that the training reads from outside the commit, "
         "with the line of `data` to paste into repro-gate.yml.",
@@ -269,8 +269,8 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part, code = AuditedPart.SEEDS, "seeds"
     if facts.settings is not None:
         seed = facts.settings.train.seed
-        found = f"train.seed {seed} is set for Python, NumPy and torch before the script starts"
-        return (passed_item(part, code, found),)
+        answer = f"train.seed {seed} is set for Python, NumPy and torch before the script starts"
+        return (passed_item(part, code, answer),)
     seeds = _of(facts, LineKind.SEEDS)
     drawn = {line.subject for line in _of(facts, LineKind.DRAWS)}
     seeded = {line.subject for line in seeds}
@@ -279,14 +279,14 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     risk = "Initial weights, data order and dropout differ between runs."
     remedy = "Let the gate seed every generator before the script starts."
     if missing:
-        found = f"used and never seeded: {first(missing)}"
-        return (failed_item(part, code, found, risk=risk, remedy=remedy, command=command),)
+        answer = f"used and never seeded: {first(missing)}"
+        return (failed_item(part, code, answer, risk=risk, remedy=remedy, command=command),)
     if seeds:
-        found = (
+        answer = (
             f"set at {_places(seeds)}; static analysis cannot tell whether this runs before "
             "the first draw"
         )
-        return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
+        return (unknown(part, code, answer, risk=risk, remedy=remedy, command=command),)
     if facts.scripts:
         return (
             failed_item(
@@ -298,8 +298,8 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 command=next_command(facts),
             ),
         )
-    found = "there is no Python file to read"
-    return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
+    answer = "there is no Python file to read"
+    return (unknown(part, code, answer, risk=risk, remedy=remedy, command=command),)
 
 
 def _of(facts: RepositoryFacts, kind: LineKind) -> tuple[ScriptLine, ...]:

@@ -67,16 +67,16 @@ def imported_files(path: str, nodes: Iterable[ast.AST], files: frozenset[str]) -
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _found(alias.name, _roots(folder), files)
+                yield from _imported_files(alias.name, _roots(folder), files)
         elif isinstance(node, ast.ImportFrom):
             level = (folder, *folder.parents)[node.level - 1 : node.level] if node.level else ()
             roots = tuple(level) if node.level else _roots(folder)
             module = node.module or ""
             if len(module) > MAX_NAME:
                 continue
-            yield from _found(module, roots, files)
+            yield from _imported_files(module, roots, files)
             for alias in node.names:
-                yield from _found(f"{module}.{alias.name}".strip("."), roots, files)
+                yield from _imported_files(f"{module}.{alias.name}".strip("."), roots, files)
 
 
 def _roots(folder: PurePosixPath) -> tuple[PurePosixPath, ...]:
@@ -85,7 +85,9 @@ def _roots(folder: PurePosixPath) -> tuple[PurePosixPath, ...]:
     return (*above, *(place / "src" for place in above))
 
 
-def _found(module: str, roots: tuple[PurePosixPath, ...], files: frozenset[str]) -> Iterator[str]:
+def _imported_files(
+    module: str, roots: tuple[PurePosixPath, ...], files: frozenset[str]
+) -> Iterator[str]:
     if len(module) > 2 * MAX_NAME or module.count(".") >= MAX_PARTS:
         return
     parts = module.split(".") if module else []
@@ -190,10 +192,10 @@ class Script:
         # texts in the arguments of what reads, by line: `memmap(join(folder, "train.bin"))`
         self.read_texts: list[tuple[int, str]] = []
         # in the order of the lines; of a very long list the first
-        found = sorted(
-            set(self._lines(nodes or ())), key=lambda one: (one.line, one.kind, one.what)
+        calls = sorted(
+            set(self._lines(nodes or ())), key=lambda call: (call.line, call.kind, call.what)
         )
-        self.lines = tuple(found[:MAX_LINES])
+        self.lines = tuple(calls[:MAX_LINES])
 
     def _lines(self, nodes: Iterable[ast.AST]) -> Iterator[ScriptLine]:
         for node in nodes:
@@ -292,7 +294,7 @@ def _started(node: ast.Call) -> str:
     first = node.args[0] if node.args else None
     if not isinstance(first, ast.List | ast.Tuple):
         return _literal(node)
-    words = (one.value for one in first.elts if isinstance(one, ast.Constant))
+    words = (elt.value for elt in first.elts if isinstance(elt, ast.Constant))
     return " ".join(map(str, words))
 
 

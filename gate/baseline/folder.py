@@ -87,14 +87,14 @@ def read_entries(files: EntryFiles | None, source: str) -> Baseline | None:
     """
     if not files:
         return None
-    found: dict[str, BaselineEntry] = {}
+    entries: dict[str, BaselineEntry] = {}
     for name in sorted(files):
         entry = read_entry(files[name], f"{source}/{name}")
         named = entry_name(entry)
         if named != name:
             raise _misnamed(f"{source}/{name}", named, copied=named in files)
-        found[name] = entry
-    return Baseline(entries=tuple(found.values()))
+        entries[name] = entry
+    return Baseline(entries=tuple(entries.values()))
 
 
 def _misnamed(path: str, named: str, *, copied: bool) -> DocumentError:
@@ -120,14 +120,14 @@ def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
     if not files.is_folder(folder):
         raise DocumentError(f"{shown} is not a folder", hint=FOLDER_HINT)
     names = _fit_names(files.list_names(folder, max_names=MAX_NAMES), shown)
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     left = MAX_BASELINE_BYTES
     for name in names:
-        found[name] = files.read_bytes(folder / name, max_bytes=MAX_ENTRY_BYTES)
-        left -= len(found[name])
+        contents[name] = files.read_bytes(folder / name, max_bytes=MAX_ENTRY_BYTES)
+        left -= len(contents[name])
         if left < 0:
             raise _too_large(shown)
-    return found
+    return contents
 
 
 def refuse_unfit(entry_files: EntryFiles | None, shown: str) -> EntryFiles | None:
@@ -192,11 +192,11 @@ def write_entries(
     can be read.
     """
     known = {entry_name(entry): entry for entry in (before.entries if before else ())}
-    wanted = {entry_name(entry): entry for entry in after.entries}
-    written = tuple(name for name in wanted if wanted[name] != known.get(name))
+    entries = {entry_name(entry): entry for entry in after.entries}
+    written = tuple(name for name in entries if entries[name] != known.get(name))
     for name in written:
-        files.write_bytes(folder / name, write_document(wanted[name]))
-    for name in known.keys() - wanted.keys():
+        files.write_bytes(folder / name, write_document(entries[name]))
+    for name in known.keys() - entries.keys():
         files.remove_tree(folder / name)
     return written
 
@@ -211,15 +211,15 @@ def zip_member(path: Path, name: str, shown: str, *, max_archive: int, max_bytes
     with open_regular(path, max_archive) as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                found = [
+                members = [
                     member
                     for member in archive.infolist()
                     if PurePosixPath(member.filename).name == name and not member.is_dir()
                 ]
                 # of two, readers could take this one or that one
-                if len(found) != 1:
-                    raise _wrong_number(shown, name, len(found))
-                return _content(archive, found[0], shown, max_bytes)
+                if len(members) != 1:
+                    raise _wrong_number(shown, name, len(members))
+                return _content(archive, members[0], shown, max_bytes)
         except _BROKEN as error:
             raise DocumentError(
                 f"{shown}: not a readable zip archive",

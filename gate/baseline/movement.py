@@ -85,8 +85,10 @@ def _multiple(delta: MetricDelta, rule: Tolerance | None) -> float | None:
         (delta.relative, rule.relative),
         (delta.ulp, rule.ulp),
     )
-    multiples = [found / limit for found, limit in pairs if found is not None and limit > 0]
-    return min((one for one in multiples if math.isfinite(one)), default=None)
+    multiples = [
+        movement / limit for movement, limit in pairs if movement is not None and limit > 0
+    ]
+    return min((multiple for multiple in multiples if math.isfinite(multiple)), default=None)
 
 
 # of the largest value that a peer's metric takes: a rounding error that a machine makes is far
@@ -108,15 +110,15 @@ def far_from_peers(
     if not peers:
         return None
     worst, farthest = 1.0, None
-    for name in sorted(set.intersection(*(_names(one) for one in peers))):
+    for name in sorted(set.intersection(*(_names(peer) for peer in peers))):
         own = _series(entry, name)
-        others = [series for one in peers if (series := _series(one, name)) is not None]
+        others = [series for peer in peers if (series := _series(peer, name)) is not None]
         if own is None:
             return FarFromPeers(peers=len(peers), metric=name)
         rules = tolerances_for(name, tolerances)
-        for share, found in _points(own, others, rules, len(peers)):
+        for share, movement in _points(own, others, rules, len(peers)):
             if share > worst:
-                worst, farthest = share, found
+                worst, farthest = share, movement
     return farthest
 
 
@@ -136,26 +138,26 @@ def _points(
 ) -> Iterator[tuple[float, FarFromPeers]]:
     """Each step that all have: how far outside, in multiples of the room, and what it is."""
     values = [dict(series.points.pairs()) for series in others]
-    largest = max((abs(value) for one in values for value in one.values()), default=0.0)
+    largest = max((abs(value) for side in values for value in side.values()), default=0.0)
     here = dict(own.points.pairs())
-    for step in sorted(set.intersection(*(set(one) for one in values))):
+    for step in sorted(set.intersection(*(set(side) for side in values))):
         value = here.get(step)
         if value is None:
             yield math.inf, FarFromPeers(peers=peers, metric=own.name, step=step)
             continue
-        there = [one[step] for one in values]
+        there = [side[step] for side in values]
         rule = tolerance_at(step, last_step(own), rules)
         least, most = min(there), max(there)
         room = max(most - least, _allowed(rule, there), MARGIN * largest)
         outside = max(value - most, least - value, 0.0)
-        found = own.name, step, value
-        yield _share(outside, room), _far(found, (least, most, room), peers)
+        point = own.name, step, value
+        yield _share(outside, room), _far(point, (least, most, room), peers)
 
 
 def _far(
-    found: tuple[str, int, float], range_and_room: tuple[float, float, float], peers: int
+    movement: tuple[str, int, float], range_and_room: tuple[float, float, float], peers: int
 ) -> FarFromPeers:
-    metric, step, value = found
+    metric, step, value = movement
     least, most, room = range_and_room
     return FarFromPeers(
         peers=peers,

@@ -67,7 +67,9 @@ def propose_entry(
         )
     # the first of two that are equal: which one is taken changes no bit
     run = evidence.runs[0]
-    found = configuration_of([one.configuration for one in evidence.runs_of(RunMode.STRICT)])
+    configuration = configuration_of(
+        [strict_run.configuration for strict_run in evidence.runs_of(RunMode.STRICT)]
+    )
     return BaselineEntry(
         commit=evidence.commit,
         recorded_at=evidence.created_at,
@@ -80,7 +82,7 @@ def propose_entry(
         checkpoint=run.checkpoint,
         seeded=seeded,
         data=evidence.data,
-        configuration=found.values if found is not None else {},
+        configuration=configuration.values if configuration is not None else {},
     )
 
 

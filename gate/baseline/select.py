@@ -18,7 +18,11 @@ from gate.training.environment import CPU, DEVICE, NODES, PACKAGES, Environment
 def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry | None:
     """The entry of the same environment and training, whose place a new one takes."""
     return next(
-        (one for one in _of_training(baseline, entry) if not _elsewhere(one, entry)),
+        (
+            candidate
+            for candidate in _of_training(baseline, entry)
+            if not _elsewhere(candidate, entry)
+        ),
         None,
     )
 
@@ -26,9 +30,11 @@ def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntr
 def peers_of(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineEntry, ...]:
     """Those of the same training and data in other environments; provisional ones do not count."""
     return tuple(
-        one
-        for one in _of_training(baseline, entry)
-        if _elsewhere(one, entry) and same_data(one.data, entry.data) and not one.provisional
+        candidate
+        for candidate in _of_training(baseline, entry)
+        if _elsewhere(candidate, entry)
+        and same_data(candidate.data, entry.data)
+        and not candidate.provisional
     )
 
 
@@ -43,7 +49,10 @@ def may_stand_alone(entry: BaselineEntry, data: DataSets, settings: GateSettings
         and entry.equal_runs >= rules.record_repeats
         and same_data(entry.data, data)
         and not any(rule.covers(parts) for rule in rules.quarantine)
-        and all(one.met for one in threshold_results(entry, settings.policy.thresholds))
+        and all(
+            threshold_result.met
+            for threshold_result in threshold_results(entry, settings.policy.thresholds)
+        )
     )
 
 
@@ -55,20 +64,20 @@ def judging_entries(baseline: Baseline | None, environment: Environment) -> Base
     if baseline is None:
         return None
     entries = tuple(
-        one
-        for one in baseline.entries
-        if not one.provisional or not one.environment.moved(environment)
+        entry
+        for entry in baseline.entries
+        if not entry.provisional or not entry.environment.moved(environment)
     )
     return Baseline(entries=entries)
 
 
 def _of_training(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineEntry, ...]:
     entries = baseline.entries if baseline else ()
-    return tuple(one for one in entries if one.training == entry.training)
+    return tuple(candidate for candidate in entries if candidate.training == entry.training)
 
 
-def _elsewhere(one: BaselineEntry, other: BaselineEntry) -> bool:
-    return bool(one.environment.moved(other.environment))
+def _elsewhere(left: BaselineEntry, right: BaselineEntry) -> bool:
+    return bool(left.environment.moved(right.environment))
 
 
 # The ordered key of an entry, from what moves a result most. `device` holds a GPU's model,

@@ -257,9 +257,9 @@ class _Sorting:
     def _value(self, leaf: ValueLeaf) -> None:
         path, kind, data = leaf
         if kind == "int" and path.endswith("]"):
-            found = POSITION.fullmatch(path)
-            if found is not None:
-                self._integers[found["above"]] += 1
+            match = POSITION.fullmatch(path)
+            if match is not None:
+                self._integers[match["above"]] += 1
                 return
         if kind == "text" and data in NUMPY_GENERATORS:
             self._add(Part.NUMPY, path.removesuffix("[0]").removesuffix("/bit_generator"))
@@ -325,7 +325,7 @@ class _Sorting:
             for place in self.places[part]
             for below in "[/"
         )
-        for place in [one for one in self.odd[RANDOM] if known and one.startswith(known)]:
+        for place in [path for path in self.odd[RANDOM] if known and path.startswith(known)]:
             del self.odd[RANDOM][place]
         self._derive_progress(name)
         self.ranks.update(
@@ -396,8 +396,8 @@ def _float(data: bytes, dtype: str) -> float | None:
 
 
 def _last(path: str) -> str:
-    found = LAST_KEY.search(path)
-    return found[1] if found is not None else ""
+    match = LAST_KEY.search(path)
+    return match[1] if match is not None else ""
 
 
 @lru_cache(maxsize=4096)
@@ -417,9 +417,9 @@ def _has_key(path: str, key: str) -> bool:
 
 def _outermost(path: str, words: frozenset[str]) -> str:
     """The path down to the first key with one of the words."""
-    for found in KEYS.finditer(path):
-        if _words_of(found[1]) & words:
-            return path[: found.end()]
+    for match in KEYS.finditer(path):
+        if _words_of(match[1]) & words:
+            return path[: match.end()]
     return path
 
 
@@ -477,8 +477,8 @@ def lacks(contents: Contents, needs: Iterable[Need]) -> tuple[Lack, ...]:
 
 def _lacks_of(contents: Contents, need: Need, counts: Counter[Part]) -> Iterator[Lack]:
     part = need.part
-    found = len(contents.of(part))
-    if part is Part.OPTIMIZER and found:
+    saved = len(contents.of(part))
+    if part is Part.OPTIMIZER and saved:
         yield from _slots_lacking(contents, need)
         return
     if part is Part.LOADER and need.numbers & contents.numbers:
@@ -486,18 +486,18 @@ def _lacks_of(contents: Contents, need: Need, counts: Counter[Part]) -> Iterator
     if part is Part.LOADER and not need.numbers:
         # one more state of a generator may be that of the epoch's beginning
         states = (Part.TORCH, Part.LOADER_RANDOM)
-        found += sum(len(contents.of(one)) - counts[one] for one in states) >= 0
-    for one, other in ((Part.LOADER_RANDOM, Part.TORCH), (Part.TORCH, Part.LOADER_RANDOM)):
-        if part is one:
+        saved += sum(len(contents.of(state)) - counts[state] for state in states) >= 0
+    for left, right in ((Part.LOADER_RANDOM, Part.TORCH), (Part.TORCH, Part.LOADER_RANDOM)):
+        if part is left:
             # they have one shape: what is more than the other needs may be this one
-            found += max(0, len(contents.of(other)) - counts[other])
-    if found >= need.count:
+            saved += max(0, len(contents.of(right)) - counts[right])
+    if saved >= need.count:
         return
     what = part.value
-    if found:
+    if saved:
         ranks = sorted(set(range(need.count)) - contents.ranks) if contents.ranks else []
         owners = f" {need.owner}s" if part in RANDOM_PARTS else ""
-        of = f"{need.count - found} of {need.count}{owners}"
+        of = f"{need.count - saved} of {need.count}{owners}"
         of = f"rank {ranks[0]}" if len(ranks) == 1 else of
         what = f"{what} ({of})"
     yield _lack(contents, need, what)
@@ -520,8 +520,8 @@ def _slots_lacking(contents: Contents, need: Need) -> Iterator[Lack]:
         if contents.slots[slot] < count
     ]
     if fewer:
-        slot, found, count = fewer[0]
-        what = f"{need.part.value}'s {slot} of {count - found} of {count} parameters"
+        slot, saved, count = fewer[0]
+        what = f"{need.part.value}'s {slot} of {count - saved} of {count} parameters"
         yield _lack(contents, need, what)
 
 
@@ -558,8 +558,8 @@ class Row:
 
 def review(contents: Contents) -> tuple[Row, ...]:
     """Every part of a file that is looked at alone, in the order of `Part`."""
-    found = {lack.part: lack for lack in lacks(contents, needs_of_file(contents))}
-    return tuple(_row(contents, part, found.get(part)) for part in Part)
+    known_lacks = {lack.part: lack for lack in lacks(contents, needs_of_file(contents))}
+    return tuple(_row(contents, part, known_lacks.get(part)) for part in Part)
 
 
 def _row(contents: Contents, part: Part, lack: Lack | None) -> Row:

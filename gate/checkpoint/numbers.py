@@ -72,10 +72,10 @@ def not_finite_leaves(
     tasks: list[Callable[[], object]] = []
     for leaf in leaves:
         if not isinstance(leaf, TensorLeaf):
-            found = _value_counts(leaf.kind, leaf.data)
-            if found != (0, 0):
+            not_finite = _value_counts(leaf.kind, leaf.data)
+            if not_finite != (0, 0):
                 key: Hashable = ("value", leaf.path)
-                counts[key] = found
+                counts[key] = not_finite
                 places.append((leaf.path, key))
         elif _is_float(leaf.dtype):
             # with the type: one storage may be looked at as two
@@ -114,8 +114,8 @@ def _is_float(dtype: str) -> bool:
 def _count_into(counts: dict[Hashable, tuple[int, int]], key: Hashable, leaf: TensorLeaf) -> None:
     nan = infinite = 0
     for piece in leaf.source.pieces(PIECE_BYTES):
-        found = _counted(leaf.dtype, piece)
-        nan, infinite = nan + found[0], infinite + found[1]
+        piece_counts = _counted(leaf.dtype, piece)
+        nan, infinite = nan + piece_counts[0], infinite + piece_counts[1]
     counts[key] = nan, infinite
 
 
@@ -164,21 +164,21 @@ def sketches(leaves: Sequence[Leaf], threads: int, most: int) -> dict[str, str]:
     At most `most` of them, in the order given. One with a number that is not finite has
     none. Raises whatever reading the sources raises.
     """
-    found: dict[Hashable, str] = {}
+    by_key: dict[Hashable, str] = {}
     places: dict[str, Hashable] = {}
     tasks = []
     for leaf in leaves:
         if not isinstance(leaf, TensorLeaf) or not is_sketched(leaf.path, leaf.dtype):
             continue
         key: Hashable = (leaf.source.identity, leaf.dtype)
-        if key not in found:
-            if len(found) == most:
+        if key not in by_key:
+            if len(by_key) == most:
                 break
-            found[key] = ""
-            tasks.append(partial(_sketch_into, found, key, leaf))
+            by_key[key] = ""
+            tasks.append(partial(_sketch_into, by_key, key, leaf))
         places[leaf.path] = key
     run_all(tasks, threads)
-    return {path: found[key] for path, key in places.items() if found[key]}
+    return {path: by_key[key] for path, key in places.items() if by_key[key]}
 
 
 def is_sketched(path: str, dtype: str) -> bool:
@@ -190,31 +190,31 @@ def relative_distance(left: str, right: str) -> float | None:
     """The norm of the difference over the larger norm, 0 to 2; None where a sketch is missing."""
     if not left or not right:
         return None
-    one, other = _unpacked(left), _unpacked(right)
+    first, second = _unpacked(left), _unpacked(right)
     # a NaN is larger than no limit, so a sketch that was edited would be near to all
-    if not all(map(math.isfinite, (*one, *other))):
+    if not all(map(math.isfinite, (*first, *second))):
         return 2.0
-    found = max(_by_sums(one[:SUMS], other[:SUMS]), _at_least(one[SUMS:], other[SUMS:]))
-    return min(2.0, found)
+    distance = max(_by_sums(first[:SUMS], second[:SUMS]), _at_least(first[SUMS:], second[SUMS:]))
+    return min(2.0, distance)
 
 
-def _by_sums(one: Figures, other: Figures) -> float:
-    larger = max(math.hypot(*one), math.hypot(*other))
+def _by_sums(left: Figures, right: Figures) -> float:
+    larger = max(math.hypot(*left), math.hypot(*right))
     # divided first: the sum of two finite norms may not be finite
-    return math.hypot(*(a / larger - b / larger for a, b in _pairs(one, other))) if larger else 0.0
+    return math.hypot(*(a / larger - b / larger for a, b in _pairs(left, right))) if larger else 0.0
 
 
-def _at_least(one: Figures, other: Figures) -> float:
+def _at_least(left: Figures, right: Figures) -> float:
     """What the norms of groups, and the two ends, bound the distance by."""
-    larger = max(math.hypot(*one[:SUMS]), math.hypot(*other[:SUMS]))
+    larger = max(math.hypot(*left[:SUMS]), math.hypot(*right[:SUMS]))
     if not larger:
         return 0.0
-    apart = [abs(a / larger - b / larger) for a, b in _pairs(one, other)]
+    apart = [abs(a / larger - b / larger) for a, b in _pairs(left, right)]
     return max(math.hypot(*apart[:SUMS]), *apart[SUMS:])
 
 
-def _pairs(one: Figures, other: Figures) -> Iterable[tuple[float, float]]:
-    return zip(one, other, strict=True)
+def _pairs(left: Figures, right: Figures) -> Iterable[tuple[float, float]]:
+    return zip(left, right, strict=True)
 
 
 def _unpacked(sketch: str) -> Figures:
@@ -238,7 +238,7 @@ class _Figures:
         return struct.pack(f"<{FIGURES}f", *figures.tolist()).hex()
 
 
-def _sketch_into(found: dict[Hashable, str], key: Hashable, leaf: TensorLeaf) -> None:
+def _sketch_into(by_key: dict[Hashable, str], key: Hashable, leaf: TensorLeaf) -> None:
     figures = _Figures()
     width = np.dtype(STORED[leaf.dtype]).itemsize * BLOCK
     held = bytearray()
@@ -256,7 +256,7 @@ def _sketch_into(found: dict[Hashable, str], key: Hashable, leaf: TensorLeaf) ->
             del held[:width]
     if held:
         _add(figures, _numbers(leaf.dtype, held), number)
-    found[key] = figures.packed()
+    by_key[key] = figures.packed()
 
 
 def _numbers(dtype: str, data: memoryview | bytearray) -> Numbers:

@@ -103,14 +103,14 @@ def digest_leaves(leaves: Sequence[Leaf], threads: int) -> list[bytes]:
 
     Raises whatever reading the sources raises.
     """
-    found: list[bytes] = [b""] * len(leaves)
+    digests: list[bytes] = [b""] * len(leaves)
     firsts: dict[tuple[Hashable, ...], int] = {}
     copies: list[tuple[int, int]] = []
     small: list[SmallTensor] = []
     tensors: list[tuple[int, TensorLeaf]] = []
     for index, leaf in enumerate(leaves):
         if isinstance(leaf, ValueLeaf):
-            found[index] = value_digest(leaf.kind, leaf.data)
+            digests[index] = value_digest(leaf.kind, leaf.data)
             continue
         _, dtype, shape, source = leaf
         if isinstance(source, FileSpan) and source.size_bytes <= SMALL_BYTES:
@@ -123,10 +123,10 @@ def digest_leaves(leaves: Sequence[Leaf], threads: int) -> list[bytes]:
             tensors.append((index, leaf))
         else:
             copies.append((index, first))
-    _digest_tensors(small, tensors, threads, found)
+    _digest_tensors(small, tensors, threads, digests)
     for index, first in copies:
-        found[index] = found[first]
-    return found
+        digests[index] = digests[first]
+    return digests
 
 
 # File, place, size, dtype, shape, position in the answer: sorted, equal tensors are neighbours.
@@ -137,7 +137,7 @@ def _digest_tensors(
     small: list[SmallTensor],
     tensors: list[tuple[int, TensorLeaf]],
     threads: int,
-    found: list[bytes],
+    results: list[bytes],
 ) -> None:
     buffers = _Buffers()
     tasks: list[Callable[[], object]] = []
@@ -145,7 +145,7 @@ def _digest_tensors(
     for index, leaf in tensors:
         span = leaf.source
         if not isinstance(span, FileSpan) or span.size_bytes <= CHUNK_BYTES:
-            tasks.append(partial(_one_odd, index, leaf, found))
+            tasks.append(partial(_one_odd, index, leaf, results))
             continue
         starts = range(0, span.size_bytes, CHUNK_BYTES)
         digests = [b""] * len(starts)
@@ -156,10 +156,12 @@ def _digest_tensors(
         ]
     # the position in the answer is unique and stands before the file, so files are never compared
     small.sort()
-    tasks += [partial(_one_window, window, buffers, found) for window in grouped(small, _are_near)]
+    tasks += [
+        partial(_one_window, window, buffers, results) for window in grouped(small, _are_near)
+    ]
     run_all(tasks, threads)
     for index, leaf, digests in chunked:
-        found[index] = chunked_digest(leaf.dtype, leaf.shape, digests)
+        results[index] = chunked_digest(leaf.dtype, leaf.shape, digests)
 
 
 class _Buffers(threading.local):
@@ -183,16 +185,16 @@ def _one_chunk(
     digests[number] = hasher.digest()
 
 
-def _one_odd(index: int, leaf: TensorLeaf, found: list[bytes]) -> None:
+def _one_odd(index: int, leaf: TensorLeaf, digests: list[bytes]) -> None:
     """A tensor whose bytes come in order from wherever they are."""
     if leaf.source.size_bytes <= CHUNK_BYTES:
         hasher = sha256(tensor_head(WHOLE, leaf.dtype, leaf.shape))
         for piece in leaf.source.pieces(PIECE_BYTES):
             hasher.update(piece)
-        found[index] = hasher.digest()
+        digests[index] = hasher.digest()
         return
     chunks = (sha256(piece).digest() for piece in _whole_chunks(leaf))
-    found[index] = chunked_digest(leaf.dtype, leaf.shape, chunks)
+    digests[index] = chunked_digest(leaf.dtype, leaf.shape, chunks)
 
 
 def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
@@ -217,7 +219,7 @@ def _are_near(first: SmallTensor, before: SmallTensor, item: SmallTensor) -> boo
     )
 
 
-def _one_window(window: list[SmallTensor], buffers: _Buffers, found: list[bytes]) -> None:
+def _one_window(window: list[SmallTensor], buffers: _Buffers, digests: list[bytes]) -> None:
     first, opened = window[0][1], window[0][-1]
     end = max(start + size_bytes for _, start, size_bytes, *_ in window)
     view = buffers.view[: end - first]
@@ -234,7 +236,7 @@ def _one_window(window: list[SmallTensor], buffers: _Buffers, found: list[bytes]
             # head and bytes at once: copying a little costs less than a second call
             digest = sha256(head + view[start - first : start - first + size_bytes]).digest()
             before = same
-        found[index] = digest
+        digests[index] = digest
 
 
 def run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:

@@ -155,9 +155,14 @@ def _history(shown: ShownEntry) -> tuple[RenderableType, ...]:
 def _commits(shown: ShownEntry) -> Iterator[tuple[str, ...]]:
     if not shown.history:
         yield "not committed", "", "", ""
-    for one in shown.history:
-        reason = "unknown" if one.reason is None else clean(one.reason)
-        yield clean(one.committed_at[:10]), clean(one.commit[:7]), clean(one.author), reason
+    for movement in shown.history:
+        reason = "unknown" if movement.reason is None else clean(movement.reason)
+        yield (
+            clean(movement.committed_at[:10]),
+            clean(movement.commit[:7]),
+            clean(movement.author),
+            reason,
+        )
 
 
 def _named(entry: BaselineEntry) -> str:
@@ -367,12 +372,12 @@ def calibrate_command(  # noqa: PLR0913 - each parameter is an option of the com
             measured = from_folders(request, FILES, tuple(folders))
         else:
             measured = rerun(request, adapters, runs)
-        found = calibration(request, measured, ranges, confidence)
-        FILES.write_bytes(request.out / "calibration.json", write_document(found))
-        FILES.write_bytes(request.out / "calibration.md", calibration_markdown(found).encode())
-    show(found, calibration_view(found), as_json=as_json)
-    if write and found.block:
-        _write_block(request, found.block)
+        result = calibration(request, measured, ranges, confidence)
+        FILES.write_bytes(request.out / "calibration.json", write_document(result))
+        FILES.write_bytes(request.out / "calibration.md", calibration_markdown(result).encode())
+    show(result, calibration_view(result), as_json=as_json)
+    if write and result.block:
+        _write_block(request, result.block)
 
 
 def _write_block(request: GateRequest, block: str) -> None:

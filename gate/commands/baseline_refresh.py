@@ -113,11 +113,11 @@ def refresh_command(  # noqa: PLR0913 - each parameter is an option of the comma
         archives, faults = _archives(top, runs, workflow, last)
         offered = (*downloaded(adapters, top, archives), *faults)
     rows = refresh_rows(requests, adapters, offered)
-    shown, now = tuple(one.row for one in rows), adapters.clock.now().isoformat()
+    shown, now = tuple(outcome.row for outcome in rows), adapters.clock.now().isoformat()
     table = RefreshTable(created_at=now, reason=reason, rows=shown)
     if not as_json:
         console().print(refresh_view(table), crop=False)
-    writable = tuple(one for one in rows if one.row.state in WRITTEN)
+    writable = tuple(outcome for outcome in rows if outcome.row.state in WRITTEN)
     if writable:
         refuse_no_reason(reason, "refresh")
         if _agreed(len(writable), yes=yes):
@@ -149,12 +149,12 @@ def _settings_files() -> list[str]:
     repository = GitRepository(Path.cwd())
     top = repository.top_level()
     names = [name for name in repository.visible_files() if Path(name).name == FILE_NAME]
-    found = [name for name in names if not is_of_github(name)]
-    if not found:
+    names_of_settings = [name for name in names if not is_of_github(name)]
+    if not names_of_settings:
         raise SettingsError(
             f"no {FILE_NAME} in this clone", hint="Name the settings files with --config."
         )
-    return [str(top / name) for name in found]
+    return [str(top / name) for name in names_of_settings]
 
 
 def _archives(
@@ -164,7 +164,7 @@ def _archives(
     # slow to import, as all that talks to GitHub
     from gate.system.github.artifacts import failed_runs, gate_artifacts  # noqa: PLC0415
 
-    numbers = list(dict.fromkeys(filter(None, (one.strip() for one in runs.split(",")))))
+    numbers = list(dict.fromkeys(filter(None, (run.strip() for run in runs.split(",")))))
     addresses: Sequence[RunAddress] = [address_of(number, top) for number in numbers]
     token = token_of("--workflow" if workflow else "--runs")
     if workflow:
@@ -185,7 +185,7 @@ def _archives(
         raise SettingsError(
             f"{count(len(addresses), 'run')} with {count(len(archives), 'artifact')} of a gate",
             hint=f"Name runs that have 1 to {MAX_OFFERED:,} of them.",
-            details=tuple(f"{one.source}: {one.fault}" for one in faults[:10]),
+            details=tuple(f"{outcome.source}: {outcome.fault}" for outcome in faults[:10]),
         )
     return archives, tuple(faults)
 
@@ -206,8 +206,8 @@ def _write_all(
     rows: Sequence[RowAndProposal], adapters: Adapters, reason: str, *, silent: bool
 ) -> tuple[str, ...]:
     written = []
-    for one in rows:
-        request, proposal = one.request, one.proposal
+    for row in rows:
+        request, proposal = row.request, row.proposal
         assert request is not None and proposal is not None  # noqa: S101, PT018 - rows to write have both
         before = work_tree_baseline(request, adapters)
         # the entries before it may have moved what it is compared with
@@ -215,7 +215,7 @@ def _write_all(
         again = replace(again, package_sha256=proposal.package_sha256)
         after = accepted(request, adapters, again, reason, who_accepts(request.top))
         write_baseline(request, before, after, silent=silent)
-        written.append(_target(request, one.row))
+        written.append(_target(request, row.row))
     sys.stderr.write(COMMIT_IT)
     return tuple(written)
 
@@ -255,7 +255,7 @@ def _moved(row: RefreshRow) -> str:
 
 def _summary(table: RefreshTable) -> str:
     states = [row.state for row in table.rows]
-    counted = (f"{states.count(one)} {one.value}" for one in RefreshState if one in states)
+    counted = (f"{states.count(state)} {state.value}" for state in RefreshState if state in states)
     return f"{count(len(states), 'proposal')}: {', '.join(counted)}"
 
 

@@ -110,23 +110,23 @@ def bisect_command(  # noqa: PLR0913 - each parameter is an option of the comman
         evidence=tuple(evidence or ()),
     )
     with held_out(request.out, FILES):
-        found = _with_diagnosis(bisect(request, adapters, call))
-        FILES.write_bytes(request.out / DOCUMENT, write_document(found.document))
-    document = found.document
+        bisected = _with_diagnosis(bisect(request, adapters, call))
+        FILES.write_bytes(request.out / DOCUMENT, write_document(bisected.document))
+    document = bisected.document
     if quiet and not as_json:
         lines = (document.culprit.commit,) if document.culprit else document.left
         sys.stdout.write("".join(f"{line}\n" for line in lines))
     else:
-        show(document, bisection_view(found), as_json=as_json)
+        show(document, bisection_view(bisected), as_json=as_json)
     raise typer.Exit(int(ExitCode.PASS if document.culprit else ExitCode.FAIL))
 
 
-def _with_diagnosis(found: Bisected) -> Bisected:
-    if found.retold is None:
-        return found
-    told = kept_diagnosis(found.retold, found.document.created_at)
-    document = found.document.model_copy(update={"diagnosis": told})
-    return Bisected(document=document, retold=found.retold)
+def _with_diagnosis(bisected: Bisected) -> Bisected:
+    if bisected.retold is None:
+        return bisected
+    diagnosis = kept_diagnosis(bisected.retold, bisected.document.created_at)
+    document = bisected.document.model_copy(update={"diagnosis": diagnosis})
+    return Bisected(document=document, retold=bisected.retold)
 
 
 def bisection_view(answer: Bisected) -> RenderableType:
@@ -192,13 +192,13 @@ def _certainty(document: Bisection) -> str:
 def _trained(document: Bisection) -> Section:
     rows = tuple(
         (
-            Cell(short(one.commit), code=True),
-            Cell(one.answer.value),
-            Cell(f"{one.runs} ({one.reused} reused)" if one.reused else str(one.runs)),
-            Cell(safe_line(one.why)),
-            Cell(safe_line(one.subject)),
+            Cell(short(trial.commit), code=True),
+            Cell(trial.answer.value),
+            Cell(f"{trial.runs} ({trial.reused} reused)" if trial.reused else str(trial.runs)),
+            Cell(safe_line(trial.why)),
+            Cell(safe_line(trial.subject)),
         )
-        for one in document.judged
+        for trial in document.judged
     )
     headings = ("commit", "answer", "runs", "why", "subject")
     return Section(title="Commits", table=table_of(headings, rows, len(rows)))

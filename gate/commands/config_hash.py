@@ -48,15 +48,15 @@ def config_hash_command(
             raise SettingsError("--diff takes both paths", hint="Name two: --diff A B.")
         _show_difference(*diff, as_json=as_json)
         return
-    found = _read(path)
+    settings_hash = _read(path)
     if as_json:
-        document = {"schema_version": CONFIG_HASH_SCHEMA, **found.model_dump(mode="json")}
+        document = {"schema_version": CONFIG_HASH_SCHEMA, **settings_hash.model_dump(mode="json")}
         sys.stdout.write(reviewable_json(document))
         return
-    _print(f"{found.digest}  {path}")
-    for name, text in found.values.items():
+    _print(f"{settings_hash.digest}  {path}")
+    for name, text in settings_hash.values.items():
         _print(f"  {name} = {text}")
-    for name in found.varies:
+    for name in settings_hash.varies:
         _print(f"  {name} differs from run to run, so it is left out")
 
 
@@ -87,18 +87,18 @@ def _show_difference(left: Path, right: Path, *, as_json: bool) -> None:
 
 def _read(path: Path) -> Configuration:
     form: RecordForm[Configuration | None] = RecordForm(Configuration | None)
-    found = read_apart(
+    answer = read_apart(
         form,
         lambda: open_configuration(FILES, path),
         what=safe_line(str(path)),
         seconds=reading_seconds(path),
     )
-    if found is None:
+    if answer is None:
         raise EvidenceError(
             f"{safe_line(str(path))}: nothing of the training's configuration was seen",
             hint=NOTHING_SEEN,
         )
-    return found
+    return answer
 
 
 def _print(line: str) -> None:

@@ -44,7 +44,7 @@ def run(words: Sequence[str]) -> None:
         ):
             return compare_states(left, right, exclusions=exclusions, max_bytes=MAX_BYTES)
 
-    found = read_apart(
+    answer = read_apart(
         PlainForm(StateDifference),
         look,
         what=safe_line(f"{asked.a}, compared with {asked.b},"),
@@ -52,13 +52,13 @@ def run(words: Sequence[str]) -> None:
         answer_bytes=LARGE_ANSWER_BYTES,
     )
     if asked.html is not None:
-        _write_page(found, asked.html)
+        _write_page(answer, asked.html)
     if asked.json:
-        sys.stdout.write(reviewable_json(difference_document(found)))
+        sys.stdout.write(reviewable_json(difference_document(answer)))
     else:
-        _show(found, asked.limit)
+        _show(answer, asked.limit)
     # as diff(1) answers, so that a script can ask
-    raise SystemExit(int(ExitCode.PASS if found.equal else ExitCode.FAIL))
+    raise SystemExit(int(ExitCode.PASS if answer.equal else ExitCode.FAIL))
 
 
 def _parser() -> ArgumentParser:
@@ -76,18 +76,18 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _write_page(found: StateDifference, path: Path) -> None:
+def _write_page(difference: StateDifference, path: Path) -> None:
     # the template engine is slow to import
     from gate.report.page.templates import difference_page  # noqa: PLC0415
 
-    FILES.write_bytes(path, difference_page(found).encode("utf-8"))
+    FILES.write_bytes(path, difference_page(difference).encode("utf-8"))
 
 
-def _show(found: StateDifference, limit: int) -> None:
+def _show(difference: StateDifference, limit: int) -> None:
     # slow to import, and JSON needs none of it
     from rich.console import Console  # noqa: PLC0415
 
     from gate.report.terminal_lines import difference_view  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(difference_view(found, limit))
+    console.print(difference_view(difference, limit))

@@ -118,8 +118,8 @@ def complete_lines(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         where = ", ".join(row.places)
         about = "; ".join(filter(None, (where, row.note)))
-        told = row.state if row.state is not State.SAVED else ""
-        lines.append(f"  {row.part:<{width}}  {': '.join(filter(None, (told, about)))}")
+        state = row.state if row.state is not State.SAVED else ""
+        lines.append(f"  {row.part:<{width}}  {': '.join(filter(None, (state, about)))}")
     return lines
 
 
@@ -169,36 +169,38 @@ def run(words: Sequence[str]) -> None:
         if is_package(FILES, asked.path):
             with open_package(FILES, asked.path) as package:
                 rules = chosen_exclusions(asked.exclude, defaults=False)
-                found = _of_package(package, rules, complete=asked.complete)
+                answer = _of_package(package, rules, complete=asked.complete)
         else:
             with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
                 state = digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES)
                 rows = review(contents_of(content)) if asked.complete else ()
-                found = DigestedPath(states=(state,), rows=rows)
-        return _told(found, json=asked.json, leaves=asked.leaves)
+                answer = DigestedPath(states=(state,), rows=rows)
+        return _output(answer, json=asked.json, leaves=asked.leaves)
 
-    told = read_apart(
+    digested = read_apart(
         PlainForm(DigestOutput),
         look,
         what=safe_line(str(asked.path)),
         seconds=reading_seconds(asked.path),
         answer_bytes=LARGE_ANSWER_BYTES,
     )
-    sys.stdout.write(reviewable_json(told.document) if asked.json else safe_text(told.lines))
-    if told.complete is False:
+    sys.stdout.write(
+        reviewable_json(digested.document) if asked.json else safe_text(digested.lines)
+    )
+    if digested.complete is False:
         raise SystemExit(int(ExitCode.FAIL))
 
 
-def _told(found: DigestedPath, *, json: bool, leaves: bool) -> DigestOutput:
-    answer = complete(found.rows) if found.rows else None
+def _output(digested: DigestedPath, *, json: bool, leaves: bool) -> DigestOutput:
+    answer = complete(digested.rows) if digested.rows else None
     if json:
-        document = digest_document(found.states, leaves=leaves)
-        if found.rows:
-            document["resume"] = complete_document(found.rows)
+        document = digest_document(digested.states, leaves=leaves)
+        if digested.rows:
+            document["resume"] = complete_document(digested.rows)
         return DigestOutput(document=document, complete=answer)
-    texts = [digest_lines(state, leaves=leaves) for state in found.states]
-    if found.rows:
-        texts.append(complete_lines(found.rows))
+    texts = [digest_lines(state, leaves=leaves) for state in digested.states]
+    if digested.rows:
+        texts.append(complete_lines(digested.rows))
     lines = tuple(line for text in texts for line in (*text, ""))[:-1]
     return DigestOutput(lines=lines, complete=answer)
 

@@ -56,16 +56,16 @@ def doctor_view(report: DoctorReport) -> RenderableType:
 
 def _entry(row: Examined, name_width: int) -> list[Sentence]:
     lead = f"  {row.health.value:<{HEALTH_WIDTH}}  {row.name:<{name_width}}  "
-    found = Sentence(
+    sentence = Sentence(
         clean(row.found, LONGEST), lead=lead, lead_style=STYLES[row.health], indent=len(lead)
     )
     if not row.fix:
-        return [found]
+        return [sentence]
     arrow = f"{'':{len(lead)}}→ "
     fix = Sentence(
         clean(row.fix, LONGEST), lead=arrow, lead_style="bold", indent=len(lead), style="bold"
     )
-    return [found, fix]
+    return [sentence, fix]
 
 
 def doctor_command(

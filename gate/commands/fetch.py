@@ -91,11 +91,11 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
         _show_listed(tuple(islice(packages, most)), place, as_json=as_json)
         return
     full = full_hash(commit)
-    wanted = WantedPackage(
+    package = WantedPackage(
         commit=full, gate_id=gate_name(gate_id, settings), digest=digest, max_bytes=max_bytes
     )
     folder = out or Path(f"package-{full[:12]}")
-    pulled = OciRegistry(place, os.environ, FILES).pull(wanted, folder)
+    pulled = OciRegistry(place, os.environ, FILES).pull(package, folder)
     signing = settings.signing if settings else SigningSettings()
     keys = os.path.relpath(project / signing.trusted_keys)
     _show(pulled, folder, keys, as_json=as_json)
@@ -108,8 +108,8 @@ def _show_listed(packages: Sequence[ListedPackage], place: str, *, as_json: bool
         sys.stdout.write(json.dumps(document, indent=2, sort_keys=True) + "\n")
         return
     lines = [
-        f"{safe_line(one.created_at) or NO_PACKAGE:20}  {one.commit}  {one.digest}"
-        for one in packages
+        f"{safe_line(listed.created_at) or NO_PACKAGE:20}  {listed.commit}  {listed.digest}"
+        for listed in packages
     ]
     lines.append(f"{count(len(packages), 'package')} in {place}; nothing is verified yet")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -248,9 +248,13 @@ def prune_command(
     pruned = prune(call, retention, dry_run=dry_run)
     went = "would be removed" if dry_run else "removed"
     rows = [
-        (Cell(NAMES[one]), Cell(f"{pruned.kept[one]:,}"), Cell(f"{pruned.dropped[one]:,}"))
-        for one in LineClass
-        if pruned.kept[one] or pruned.dropped[one]
+        (
+            Cell(NAMES[line_class]),
+            Cell(f"{pruned.kept[line_class]:,}"),
+            Cell(f"{pruned.dropped[line_class]:,}"),
+        )
+        for line_class in LineClass
+        if pruned.kept[line_class] or pruned.dropped[line_class]
     ]
     title = f"{count(sum(pruned.dropped.values()), 'line')} {went}"
     section = Section(title=title, table=table_of(PRUNED, rows, len(LineClass)))

@@ -52,8 +52,8 @@ def history_place(place: str, config: str) -> str:
 
 def days_of(span: str) -> float:
     """Days in a text such as 7d; `SettingsError` for another form."""
-    found = SPAN.match(span)
-    days = int(found[1]) * HOURS[found[2]] / 24 if found else 0.0
+    match = SPAN.match(span)
+    days = int(match[1]) * HOURS[match[2]] / 24 if match else 0.0
     if not 0 < days <= LONGEST_DAYS:
         raise SettingsError(
             f"--since {safe_line(span)!r} is not a time", hint="For example --since 12h, 7d or 4w."

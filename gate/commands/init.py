@@ -51,7 +51,7 @@ OWNER_LATER = (
 
 def init_text(done: Written) -> str:
     """What was found and written, then what to type next."""
-    lines = [*_found(done), *_files(done.plan), "", "Next:"]
+    lines = [*_trainings(done), *_files(done.plan), "", "Next:"]
     if done.folder:
         lines += step_lines("Go to the root of the work tree:", f"cd {shlex.quote(done.folder)}")
     ready = "" if done.has_baseline else "; only the baseline is missing"
@@ -90,7 +90,7 @@ def _gate(done: Written) -> list[str]:
     ]
 
 
-def _found(done: Written) -> list[str]:
+def _trainings(done: Written) -> list[str]:
     training = done.plan.training
     if training is None:
         return []
@@ -204,14 +204,14 @@ def init_command(
     path = given_config(config, start, top) if config else ""
     training = None
     if command or needs_training(top, FILES, path):
-        found = trainings_below(tree, path)
+        trainings = trainings_below(tree, path)
         # no question where nobody would answer it
-        if not command and len(found) != 1 and sys.stdin.isatty() and sys.stdout.isatty():
-            command = _asked(found)
+        if not command and len(trainings) != 1 and sys.stdin.isatty() and sys.stdout.isatty():
+            command = _asked(trainings)
         training = (
-            given_training(command, found, FILES, top, start)
+            given_training(command, trainings, FILES, top, start)
             if command
-            else one_training(found, max_steps)
+            else one_training(trainings, max_steps)
         )
     path, training = settings_file(top, FILES, path, training)
     plan = planned(
@@ -255,17 +255,19 @@ def _asked_owner() -> str:
     return action if REPOSITORY.fullmatch(action) else ACTION
 
 
-def _asked(found: tuple[Training, ...]) -> str:
+def _asked(trainings: tuple[Training, ...]) -> str:
     """The command that a person types or takes from the list by its number; empty for neither."""
-    for number, training in enumerate(found, start=1):
+    for number, training in enumerate(trainings, start=1):
         typer.echo(f"  {number}  {safe_line(training.command)}  ({safe_line(training.why)})")
     what = (
-        "Which one is the training? Its number, or a command" if found else "Which command trains?"
+        "Which one is the training? Its number, or a command"
+        if trainings
+        else "Which command trains?"
     )
     typer.echo(f"{what}: ", nl=False)
     INTERRUPTS.wait_for_input(sys.stdin.fileno())
     # nothing at all: the input has ended (Ctrl-D)
     answer = sys.stdin.buffer.readline().decode("utf-8", "replace").strip()
-    if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(found):
-        return found[int(answer) - 1].command
+    if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(trainings):
+        return trainings[int(answer) - 1].command
     return answer

@@ -183,6 +183,6 @@ def diagnose_command(
         seconds=reading_seconds(evidence),
         answer_bytes=LARGE_ANSWER_BYTES,
     )
-    found = diagnose_kept(kept)
-    document = kept_diagnosis(found, kept.evidence.created_at)
-    show(document, diagnosis_view(found, package=kept.package), as_json=as_json)
+    diagnosis = diagnose_kept(kept)
+    document = kept_diagnosis(diagnosis, kept.evidence.created_at)
+    show(document, diagnosis_view(diagnosis, package=kept.package), as_json=as_json)

@@ -55,7 +55,7 @@ def keys_view(document: TrustedKeys) -> Text:
     if not document.keys:
         return Text("No keys.")
     length = _id_length([key.key_id for key in document.keys])
-    keys = sorted(document.keys, key=lambda each: each.key_id)
+    keys = sorted(document.keys, key=lambda entry: entry.key_id)
     rows = [HEADINGS, *(_row(key, length) for key in keys)]
     widths = [max(len(row[index]) for row in rows) for index in range(len(HEADINGS) - 1)]
     return Text("\n").join(_line(row, widths) for row in rows)
@@ -92,7 +92,7 @@ def _since(key: TrustedKey) -> str:
 def _id_length(ids: list[str]) -> int:
     """As many characters as tell every two ids apart, 16 at least."""
     lengths = range(SHOWN_ID_CHARACTERS, max(map(len, ids)) + 1)
-    return next(n for n in lengths if len({one[:n] for one in ids}) == len(ids))
+    return next(n for n in lengths if len({key_id[:n] for key_id in ids}) == len(ids))
 
 
 ENTRY: Final[RecordForm[TrustedKey]] = RecordForm(TrustedKey)
@@ -217,8 +217,8 @@ def retire_command(key: KeyId, trusted_keys: TrustFile = None) -> None:
     path = _trust_file(trusted_keys)
 
     def retired(document: TrustedKeys) -> tuple[TrustedKeys, str]:
-        found = find_key(document, key, safe_line(str(path)))
-        return with_key_retired(document, found, at=now), found.key_id
+        retired_key = find_key(document, key, safe_line(str(path)))
+        return with_key_retired(document, retired_key, at=now), retired_key.key_id
 
     key_id = _changed(path, retired)
     _tell(f"key {key_id} retired: a seal made after {now} does not verify")
@@ -248,8 +248,8 @@ def revoke_command(
     path = _trust_file(trusted_keys)
 
     def revoked(document: TrustedKeys) -> tuple[TrustedKeys, str]:
-        found = find_key(document, key, safe_line(str(path)))
-        return with_key_revoked(document, found, at=since, reason=reason), found.key_id
+        revoked_key = find_key(document, key, safe_line(str(path)))
+        return with_key_revoked(document, revoked_key, at=since, reason=reason), revoked_key.key_id
 
     key_id = _changed(path, revoked)
     _tell(f"key {key_id} revoked: no seal of it verifies any more")

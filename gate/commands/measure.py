@@ -163,7 +163,7 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
 
     Example: repro-gate compare --base main --config examples/digits/repro-gate.yml
     """
-    if sum(one is not None for one in (base, arm, printed)) != 1:
+    if sum(option is not None for option in (base, arm, printed)) != 1:
         raise SettingsError(
             "compare takes one of --base, --arm and --print",
             hint='`--base main` compares commits, `--arm one="python train.py" --arm ...` two or '
@@ -190,11 +190,11 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
     call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     with held_out(request.out, adapters.files):
-        found = compare_commits(request, adapters, base_name=base, rounds=runs or ROUNDS)
-        page = compare_page(found.document, found.runs)
-        FILES.write_bytes(request.out / "compare.json", write_document(found.document))
+        comparison = compare_commits(request, adapters, base_name=base, rounds=runs or ROUNDS)
+        page = compare_page(comparison.document, comparison.runs)
+        FILES.write_bytes(request.out / "compare.json", write_document(comparison.document))
         FILES.write_bytes(request.out / "compare.html", page.encode("utf-8"))
-    show(found.document, compare_view(found.document), as_json=as_json)
+    show(comparison.document, compare_view(comparison.document), as_json=as_json)
     if not as_json:
         written = f"\nWritten to {request.out}: compare.html, compare.json, evidence"
         console().print(written, style="dim", soft_wrap=True)
@@ -208,18 +208,18 @@ def _refuse_unread(*options: tuple[str, str, bool]) -> None:
 
 
 def _print_again(path: Path, html: Path | None, *, as_json: bool) -> None:
-    found = read_printable(FILES, path)
-    if isinstance(found, StudyDocument):
+    printable = read_printable(FILES, path)
+    if isinstance(printable, StudyDocument):
         if html is not None:
-            FILES.write_bytes(html, study_page(found).encode("utf-8"))
-        show(found, study_view(found), as_json=as_json)
+            FILES.write_bytes(html, study_page(printable).encode("utf-8"))
+        show(printable, study_view(printable), as_json=as_json)
         return
     if html is not None:
         raise SettingsError(
             f"{path}: compare.json alone draws no page",
             hint="Its page is compare.html beside it; --html redraws a study.json.",
         )
-    show(found, compare_view(found), as_json=as_json)
+    show(printable, compare_view(printable), as_json=as_json)
 
 
 def shake_command(  # noqa: PLR0913 - each parameter is an option of the command

@@ -54,6 +54,6 @@ def operators_command(
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     with held_out(request.out, adapters.files):
-        found = take_operator_audit(request, adapters)
-        adapters.files.write_bytes(request.out / OPERATORS_FILE, write_document(found))
-    show(found, operators_view(found, LIMITS), as_json=as_json)
+        audit = take_operator_audit(request, adapters)
+        adapters.files.write_bytes(request.out / OPERATORS_FILE, write_document(audit))
+    show(audit, operators_view(audit, LIMITS), as_json=as_json)

@@ -43,7 +43,7 @@ def commits_on(branch: str) -> tuple[str, ...] | None:
 def clone_settings(config: str) -> tuple[GateSettings | None, Path]:
     """The settings of the clone that the call is made in, None outside of one; their folder."""
     start = Path.cwd()
-    top = next((each for each in (start, *start.parents) if (each / ".git").exists()), start)
+    top = next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), start)
     try:
         path = find_config(config, start, top)
     except SettingsError:

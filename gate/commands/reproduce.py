@@ -98,38 +98,42 @@ def reproduction_view(reproduction: Reproduction) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(found: Reproduction) -> Iterator[tuple[str, str]]:
-    yield "package", f"commit {short(found.commit)}, made {found.made_at}"
-    yield "seal", _seal(found)
-    yield "code", _code(found)
-    changed = _changed(found)
+def _facts(reproduction: Reproduction) -> Iterator[tuple[str, str]]:
+    yield "package", f"commit {short(reproduction.commit)}, made {reproduction.made_at}"
+    yield "seal", _seal(reproduction)
+    yield "code", _code(reproduction)
+    changed = _changed(reproduction)
     if changed:
         yield "changed", changed
-    yield "environment", environment_words(found)
-    if found.data_moved:
-        yield "data", "; ".join(move_sentence(move) for move in found.data_moved)
-    yield "result", _result(found)
-    if found.resume is not None:
-        yield "resumed run", resume_words(found.resume)
-    settings = ", ".join(map(_setting, found.comparison.optimizer_settings[:SHOWN_PARTS]))
+    yield "environment", environment_words(reproduction)
+    if reproduction.data_moved:
+        yield "data", "; ".join(move_sentence(move) for move in reproduction.data_moved)
+    yield "result", _result(reproduction)
+    if reproduction.resume is not None:
+        yield "resumed run", resume_words(reproduction.resume)
+    settings = ", ".join(map(_setting, reproduction.comparison.optimizer_settings[:SHOWN_PARTS]))
     if settings:
         yield "optimizer", settings
-    yield "time", f"{duration(found.wall_seconds)} to reproduce, {found.runs} runs"
+    yield "time", f"{duration(reproduction.wall_seconds)} to reproduce, {reproduction.runs} runs"
 
 
-def _seal(found: Reproduction) -> str:
-    if found.seal.identity:
-        return f"holds, made by {found.seal.identity}"
-    if found.seal.key_id:
-        return f"holds, key {short(found.seal.key_id)}"
+def _seal(reproduction: Reproduction) -> str:
+    if reproduction.seal.identity:
+        return f"holds, made by {reproduction.seal.identity}"
+    if reproduction.seal.key_id:
+        return f"holds, key {short(reproduction.seal.key_id)}"
     return "not checked (--unsealed)"
 
 
-def _code(found: Reproduction) -> str:
-    if found.code:
-        same = "the package's files" if found.same_code else "files that differ from the package's"
-        return f"{found.code[:12]}, {same}"
-    where = "the package itself" if found.source is CodeSource.PACKAGE else "a clone"
+def _code(reproduction: Reproduction) -> str:
+    if reproduction.code:
+        same = (
+            "the package's files"
+            if reproduction.same_code
+            else "files that differ from the package's"
+        )
+        return f"{reproduction.code[:12]}, {same}"
+    where = "the package itself" if reproduction.source is CodeSource.PACKAGE else "a clone"
     return f"the package's commit, from {where}"
 
 
@@ -148,9 +152,11 @@ def environment_words(reproduction: Reproduction) -> str:
     return f"{words}: {'; '.join(named)}" + (f"; and {rest} more" if rest else "")
 
 
-def _changed(found: Reproduction) -> str:
+def _changed(reproduction: Reproduction) -> str:
     """The lines or files that are not the package's."""
-    places = [one.place for one in found.changed_lines] or list(found.changed_files)
+    places = [changed_line.place for changed_line in reproduction.changed_lines] or list(
+        reproduction.changed_files
+    )
     rest = len(places) - SHOWN_PARTS
     return ", ".join(places[:SHOWN_PARTS]) + (f", and {rest} more" if rest > 0 else "")
 
@@ -159,8 +165,8 @@ def _setting(change: OptimizerSettingChange) -> str:
     return f"{change.name} {change.before or 'none'} → {change.after or 'none'}"
 
 
-def _result(found: Reproduction) -> str:
-    compared = found.comparison
+def _result(reproduction: Reproduction) -> str:
+    compared = reproduction.comparison
     points, tensors = compared.compared_points, compared.compared_tensors
     return (
         f"{points - len(compared.metrics):,} of {count(points, 'metric value')} and "
@@ -169,10 +175,10 @@ def _result(found: Reproduction) -> str:
     )
 
 
-def _numbers(found: Reproduction) -> tuple[Section, ...]:
+def _numbers(reproduction: Reproduction) -> tuple[Section, ...]:
     """The numbers that differ most, with as many digits as tell them apart at a glance."""
-    repeats = found.outcome is ReproductionOutcome.NOT_REPEATABLE
-    compared = found.repeat if repeats else found.comparison
+    repeats = reproduction.outcome is ReproductionOutcome.NOT_REPEATABLE
+    compared = reproduction.repeat if repeats else reproduction.comparison
     if not compared.metrics:
         return ()
     rows = (
@@ -195,28 +201,28 @@ def _digits(decimal: str) -> str:
     return f"{float(decimal):.9g}"
 
 
-def _spread(found: Reproduction) -> tuple[Section, ...]:
-    if not found.spread:
+def _spread(reproduction: Reproduction) -> tuple[Section, ...]:
+    if not reproduction.spread:
         return ()
     rows = (
         (
-            Cell(one.metric, code=True),
-            Cell(f"{one.value:.6g}"),
-            Cell(f"{one.mean:.6g} ± {one.deviation:.2g} ({one.values})"),
-            Cell(_interval(one)),
-            Cell("yes" if one.inside else "no"),
+            Cell(spread.metric, code=True),
+            Cell(f"{spread.value:.6g}"),
+            Cell(f"{spread.mean:.6g} ± {spread.deviation:.2g} ({spread.values})"),
+            Cell(_interval(spread)),
+            Cell("yes" if spread.inside else "no"),
         )
-        for one in sorted(found.spread, key=lambda one: one.inside)
+        for spread in sorted(reproduction.spread, key=lambda spread: spread.inside)
     )
-    side = "then" if found.spread[0].place is SpreadPlace.SEEDS_HERE else "here"
+    side = "then" if reproduction.spread[0].place is SpreadPlace.SEEDS_HERE else "here"
     headings = ("Metric", f"Last value {side}", "Mean ± s (n)", "95 % interval", "Inside")
     table = table_of(headings, rows, LIMITS.rows, 1, 2, 3)
-    title = f"Last values against the spread {PLACES[found.spread[0].place]}"
+    title = f"Last values against the spread {PLACES[reproduction.spread[0].place]}"
     return (Section(title=title, table=table, leading=True),)
 
 
-def _interval(one: MetricSpread) -> str:
-    return f"{one.low:.6g} to {one.high:.6g}"
+def _interval(spread: MetricSpread) -> str:
+    return f"{spread.low:.6g} to {spread.high:.6g}"
 
 
 def next_words(reproduction: Reproduction) -> str:
@@ -316,11 +322,11 @@ def reproduce_command(  # noqa: PLR0913 - each parameter is an option of the com
     progress.step("checking the package")
     if trust is not None:
         trust.make_ready()
-    found = checked_and_run(
+    reproduction = checked_and_run(
         call,
         None if trust is None else trust.verified,
         FILES,
         lambda top: build_adapters(FILES, top, progress, INTERRUPTS, os.environ),
     )
-    show(found, reproduction_view(found), as_json=as_json)
-    raise typer.Exit(int(found.exit_code))
+    show(reproduction, reproduction_view(reproduction), as_json=as_json)
+    raise typer.Exit(int(reproduction.exit_code))

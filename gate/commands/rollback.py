@@ -108,10 +108,10 @@ class _Source:
             listed = self._registry().listed(self.gate_id, commits)
             return map(from_registry, listed)
         folder = self.folder
-        found = read_apart(
+        releases = read_apart(
             CANDIDATES, lambda: packages_in(folder, FILES), what=self.shown, seconds=600.0
         )
-        return found if commits is None else in_order(found, commits)
+        return releases if commits is None else in_order(releases, commits)
 
     def package(self, candidate: Candidate) -> tuple[Path, str]:
         """The file of a package with its seals beside it, and its name in the registry."""
@@ -119,13 +119,13 @@ class _Source:
             return Path(candidate.path), ""
         # an earlier candidate, or an earlier call's
         FILES.remove_tree(self.out)
-        wanted = WantedPackage(
+        package = WantedPackage(
             commit=candidate.commit,
             gate_id=self.gate_id,
             digest=candidate.digest,
             max_bytes=self.max_bytes,
         )
-        pulled = self._registry().pull(wanted, self.out)
+        pulled = self._registry().pull(package, self.out)
         return self.out / PACKAGE_FILE, pulled.reference
 
     def _registry(self) -> OciRegistry:
@@ -242,18 +242,18 @@ def _looked_at(package: Path, candidate: Candidate, trust: Trust) -> Looked:
     trust.make_ready()
 
     def look() -> Looked:
-        found = trust.verified(package, Expected(commit=candidate.commit))
-        return found, packed_model(package, found.package_sha256, FILES)
+        verified = trust.verified(package, Expected(commit=candidate.commit))
+        return verified, packed_model(package, verified.package_sha256, FILES)
 
     seconds = 2 * reading_seconds(package)
-    found, model = read_apart(LOOKED, look, what=candidate.shown, seconds=seconds)
+    checked, model = read_apart(LOOKED, look, what=candidate.shown, seconds=seconds)
     # the order of all packages rests on this time: a later one would put an old model first
-    if not candidate.created_at or utc_time(candidate.created_at) != found.created_at:
+    if not candidate.created_at or utc_time(candidate.created_at) != checked.created_at:
         said = candidate.created_at or "nothing"
         raise AttestationError(
-            f"it was listed as made at {safe_line(said)}, and its seal says {found.created_at}"
+            f"it was listed as made at {safe_line(said)}, and its seal says {checked.created_at}"
         )
-    return found, model
+    return checked, model
 
 
 def _named(candidate: Candidate) -> str:
@@ -366,7 +366,7 @@ def rollback_command(  # noqa: PLR0913 - each parameter is an option of the comm
         rollback = _rolled_back(choice, model, rehearsal if rehearse else None, folder, progress)
         line.append(rollback)
     if quiet and not as_json:
-        sys.stdout.write("".join(f"{safe_line(one.path)}\n" for one in rollback.model))
+        sys.stdout.write("".join(f"{safe_line(file.path)}\n" for file in rollback.model))
         return
     show(rollback, rollback_view(rollback), as_json=as_json)
 
@@ -430,27 +430,27 @@ def _rolled_back(
     progress.step("handing out the model")
     handed_out = hand_out(taken.package, chosen, folder / MODEL, FILES)
     now = clock.now()
-    found = taken.verified
+    verified = taken.verified
     rollback = Rollback(
         created_at=now.isoformat(),
         wall_seconds=(now - started_at).total_seconds(),
-        commit=found.commit,
-        outcome=found.outcome,
-        level=found.level,
-        made_at=found.created_at,
-        key_id=found.key_id,
-        identity=found.identity,
-        repository=found.repository,
-        base_branch=found.base_branch,
+        commit=verified.commit,
+        outcome=verified.outcome,
+        level=verified.level,
+        made_at=verified.created_at,
+        key_id=verified.key_id,
+        identity=verified.identity,
+        repository=verified.repository,
+        base_branch=verified.base_branch,
         config=taken.model.config,
         package=str(taken.package),
         reference=taken.reference,
-        package_sha256=found.package_sha256,
+        package_sha256=verified.package_sha256,
         model=handed_out,
         skipped=tuple(choice.skipped),
-        newer_commits=choice.newer_commits(found.commit),
+        newer_commits=choice.newer_commits(verified.commit),
         rehearsal=outcome,
-        notes=found.notes,
+        notes=verified.notes,
     )
     FILES.write_bytes(folder / DOCUMENT, write_document(rollback))
     return rollback
@@ -487,20 +487,20 @@ def _source(
 
 def _rehearsed(call: ReproductionCall, trust: Trust, progress: Progress) -> ReproductionOutcome:
     progress.step("running the package again")
-    found = checked_and_run(
+    rehearsal = checked_and_run(
         call,
         trust.verified,
         FILES,
         lambda top: build_adapters(FILES, top, progress, INTERRUPTS, os.environ),
     )
-    if not found.outcome.good:
+    if not rehearsal.outcome.good:
         raise AttestationError(
-            f"the rehearsal failed: {HEADLINES[found.outcome]}",
+            f"the rehearsal failed: {HEADLINES[rehearsal.outcome]}",
             hint="Nothing was handed out. `repro-gate reproduce` with this package prints what "
             "differs; without --rehearse the sealed model is handed out as it is.",
             details=(safe_line(str(call.package)),),
         )
-    return found.outcome
+    return rehearsal.outcome
 
 
 def rollback_view(rollback: Rollback) -> RenderableType:
@@ -513,10 +513,10 @@ def rollback_view(rollback: Rollback) -> RenderableType:
         ("judged for", judged),
         ("settings", rollback.config),
         ("package", rollback.reference or rollback.package),
-        *(("model", f"{one.path}  sha256 {one.sha256}") for one in rollback.model),
+        *(("model", f"{file.path}  sha256 {file.sha256}") for file in rollback.model),
         *(
-            ("passed over", skipped_words(one).removeprefix("passed over "))
-            for one in rollback.skipped
+            ("passed over", skipped_words(skipped).removeprefix("passed over "))
+            for skipped in rollback.skipped
         ),
     ]
     if rollback.newer_commits is not None:

@@ -84,24 +84,24 @@ def slo_command(  # noqa: PLR0913 - each parameter is an option of the command
     if serve:
         serve_metrics(serve, lambda: _metrics(report()), refresh)
         return
-    found = report()
-    if not found.lines and not found.gates:
+    slo_report = report()
+    if not slo_report.lines and not slo_report.gates:
         raise EvidenceError(
-            f"there is no verdict in {safe_line(where)} since {found.since[:10]}",
+            f"there is no verdict in {safe_line(where)} since {slo_report.since[:10]}",
             hint="Check --history and --since; name the gates that must report in slo.gates.",
             details=tuple(
-                f"{count(n, 'line')} left out: {why}" for why, n in found.left_out.items()
+                f"{count(n, 'line')} left out: {why}" for why, n in slo_report.left_out.items()
             ),
         )
     if textfile is not None:
         # a node exporter never reads half of it: the file is replaced as a whole
-        FILES.write_bytes(textfile, _metrics(found).encode("utf-8"))
-    _print(found, format_)
+        FILES.write_bytes(textfile, _metrics(slo_report).encode("utf-8"))
+    _print(slo_report, format_)
 
 
 def groups_of(by: str) -> tuple[GroupBy, ...]:
     """What `--by` names; `SettingsError` for another word."""
-    known = {one.value: one for one in GroupBy}
+    known = {group.value: group for group in GroupBy}
     words = [word.strip() for word in by.split(",")]
     wrong = next((word for word in words if word not in known), None)
     if wrong is not None:
@@ -199,8 +199,8 @@ def _handler(kept: _Kept) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             """Answer a scrape."""
-            found = self.path.partition("?")[0] == PATH
-            status, text = kept.answer() if found else (404, f"# only {PATH}\n")
+            path = self.path.partition("?")[0] == PATH
+            status, text = kept.answer() if path else (404, f"# only {PATH}\n")
             body = text.encode("utf-8")
             self.send_response(status)
             self.send_header("Content-Type", CONTENT_TYPE if status == 200 else "text/plain")  # noqa: PLR2004 - HTTP's OK

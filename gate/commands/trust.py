@@ -63,8 +63,8 @@ class Trust:
         """The package under its seals; `AttestationError` where one of them does not hold."""
         if self.keys is not None:
             trusted = self.trusted_keys()
-            found = _seals(package, seals)
-            return verify_package(package, found, trusted, expected, FILES)
+            verified = _seals(package, seals)
+            return verify_package(package, verified, trusted, expected, FILES)
         root = FILES.read_bytes(self.root, max_bytes=MAX_DOCUMENT_BYTES) if self.root else None
 
         def check(content: bytes) -> IdentitySigned:

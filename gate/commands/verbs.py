@@ -140,14 +140,14 @@ class Verbs(TyperGroup):
             return cast("TyperCommand | None", self.commands.get(cmd_name))
         del ctx
         module, name = VERBS[cmd_name]
-        found = getattr(import_module(module), name)
-        if isinstance(found, typer.Typer):
-            group = get_group(found)
+        verb = getattr(import_module(module), name)
+        if isinstance(verb, typer.Typer):
+            group = get_group(verb)
             for command in group.commands.values():
                 _keep_example(cast("TyperCommand", command))
             return group
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, hidden=cmd_name in HIDDEN)(found)
+        single.command(cmd_name, hidden=cmd_name in HIDDEN)(verb)
         return _keep_example(cast("TyperCommand", get_command(single)))
 
 

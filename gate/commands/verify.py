@@ -207,10 +207,10 @@ def _wrapped(text: str, start: str = "", further: str = "") -> list[str]:
     )
 
 
-def _base(found: VerifiedPackage) -> list[tuple[str, str]]:
+def _base(verified: VerifiedPackage) -> list[tuple[str, str]]:
     """What the commit was to be merged into, as far as it was to be."""
-    branch = f"a merge into {found.base_branch}" if found.base_branch else "a base commit"
-    return [("judged for", f"{branch}, at {found.base_commit}")] if found.base_commit else []
+    branch = f"a merge into {verified.base_branch}" if verified.base_branch else "a base commit"
+    return [("judged for", f"{branch}, at {verified.base_commit}")] if verified.base_commit else []
 
 
 def _root(state: StateRoots, recomputed: Sequence[StateName]) -> str:
@@ -239,29 +239,29 @@ def _in_the_file(model: ModelCheck) -> list[tuple[str, str]]:
     return [("in the file", text) for text in (*rows, *model.notes)]
 
 
-def _signed(found: VerifiedPackage) -> list[tuple[str, str]]:
-    names = ", ".join(kind.value for kind in found.statements)
-    count, files = COUNTED[len(found.statements)], len(found.seals)
-    signer = "identity" if found.identity else "key"
+def _signed(verified: VerifiedPackage) -> list[tuple[str, str]]:
+    names = ", ".join(kind.value for kind in verified.statements)
+    count, files = COUNTED[len(verified.statements)], len(verified.seals)
+    signer = "identity" if verified.identity else "key"
     signed = ("signed", f"{names}: {count} statements in {files} files, by one {signer}")
-    if found.identity:
+    if verified.identity:
         return [
             signed,
-            ("identity", found.identity),
-            ("issuer", found.issuer),
-            ("logged", found.logged_at),
+            ("identity", verified.identity),
+            ("issuer", verified.issuer),
+            ("logged", verified.logged_at),
         ]
-    return [signed, ("key", found.key_id), ("not signed", UNSIGNED)]
+    return [signed, ("key", verified.key_id), ("not signed", UNSIGNED)]
 
 
-def _made(found: VerifiedPackage) -> list[tuple[str, str]]:
+def _made(verified: VerifiedPackage) -> list[tuple[str, str]]:
     rows = [
-        ("made", f"{found.created_at} (the signer's claim)"),
+        ("made", f"{verified.created_at} (the signer's claim)"),
         ("provenance", "agrees with the verdict on settings, commit, data and baseline"),
     ]
-    if StatementKind.MODEL in found.statements:
-        files = "1 file" if found.model_files == 1 else f"{found.model_files} files"
-        text = f"{found.model_folder}/: {files}, exactly those that its signature lists"
+    if StatementKind.MODEL in verified.statements:
+        files = "1 file" if verified.model_files == 1 else f"{verified.model_files} files"
+        text = f"{verified.model_folder}/: {files}, exactly those that its signature lists"
         rows.append(("model", text))
     return rows
 
@@ -373,14 +373,14 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         return
 
     def look() -> Checked:
-        found = trust.verified(place, expected, seals)
+        sealed = trust.verified(place, expected, seals)
         # after the seals, which say what the content has to be
-        recomputed = check_states(place, found.states, FILES)
-        return found, recomputed, check_model(model, place, FILES) if model is not None else None
+        recomputed = check_states(place, sealed.states, FILES)
+        return sealed, recomputed, check_model(model, place, FILES) if model is not None else None
 
-    found, recomputed, checked = apart(CHECKED, look)
+    verified, recomputed, checked = apart(CHECKED, look)
     show = verified_json if as_json else verified_text
-    sys.stdout.write(escaped_lines(show(found, recomputed, checked)))
+    sys.stdout.write(escaped_lines(show(verified, recomputed, checked)))
     if checked is not None and not checked.holds_the_model:
         raise typer.Exit(int(ExitCode.FAIL))
 

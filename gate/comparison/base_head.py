@@ -44,7 +44,7 @@ def speed_ratio(mode: RunMode, base: Runs, head: Runs, settings: CostSettings) -
     """Step time and memory, head over base; `base[i]` and `head[i]` ran beside each other."""
     rounds = len(base)
     shortest = min(len(steady(run, settings.warmup_steps)) for run in (*base, *head))
-    found = SpeedRatio(
+    measured = SpeedRatio(
         mode=mode,
         state=CostState.NOT_MEASURABLE,
         rounds=rounds,
@@ -54,17 +54,17 @@ def speed_ratio(mode: RunMode, base: Runs, head: Runs, settings: CostSettings) -
     if shortest < settings.min_steps:
         both = (*base, *head)
         reason = too_few_steps(both, both, settings, settings.min_steps)
-        return found.model_copy(update={"reason": reason})
+        return measured.model_copy(update={"reason": reason})
     seconds = _steady_seconds(base, head, settings)
     if any(np.min(run) <= 0 for run in seconds):
-        return found.model_copy(update={"reason": "steps too short for this clock"})
+        return measured.model_copy(update={"reason": "steps too short for this clock"})
     over, under = seconds[rounds:], seconds[:rounds]
     ratio = paired_ratio(_rounds(over, under))
     band = noise_band(
         paired_ratio(_rounds(side[1::2], side[::2])) for side in (under, over) if len(side) > 1
     )
     why_not = _why_inconclusive(rounds, ratio, band)
-    return found.model_copy(
+    return measured.model_copy(
         update={
             "state": CostState.INCONCLUSIVE if why_not else CostState.MEASURED,
             "reason": why_not,
@@ -92,7 +92,7 @@ def _steady_seconds(base: Runs, head: Runs, settings: CostSettings) -> list[Seco
 
 def _rounds(over: list[Seconds], under: list[Seconds]) -> tuple[RoundOfRuns, ...]:
     return tuple(
-        RoundOfRuns(over=(one,), under=(other,)) for one, other in zip(over, under, strict=False)
+        RoundOfRuns(over=(left,), under=(right,)) for left, right in zip(over, under, strict=False)
     )
 
 
@@ -113,11 +113,11 @@ def metrics_beside(
     deltas: dict[str, list[MetricDelta]] = {}
     for delta in comparison.metrics:
         deltas.setdefault(delta.metric, []).append(delta)
-    found = [
+    metrics = [
         _beside(name, (sides[0].get(name), sides[1].get(name)), deltas.get(name, []), faults)
         for name in sorted(sides[0].keys() | sides[1].keys())
     ]
-    order = sorted(found, key=lambda metric: not (metric.differing_points or metric.fault))
+    order = sorted(metrics, key=lambda metric: not (metric.differing_points or metric.fault))
     return tuple(order[:MAX_METRICS])
 
 

@@ -39,7 +39,7 @@ def undetected_share(runs: int) -> float:
 def metric_noise(runs: tuple[RunEvidence, ...]) -> tuple[tuple[MetricNoise, ...], tuple[str, ...]]:
     """Each metric that all runs have, and a sentence for each that was left out."""
     by_name = [{series.name: series for series in run.metrics} for run in runs]
-    found, notes = list[MetricNoise](), list[str]()
+    noises, notes = list[MetricNoise](), list[str]()
     for name in sorted(set().union(*by_name)):
         series = [metrics[name] for metrics in by_name if name in metrics]
         if len(series) < len(runs):
@@ -49,8 +49,8 @@ def metric_noise(runs: tuple[RunEvidence, ...]) -> tuple[tuple[MetricNoise, ...]
         if noise is None:
             notes.append(f"metric {name} has no step at which all runs gave a finite number")
         else:
-            found.append(noise)
-    return tuple(found), tuple(notes)
+            noises.append(noise)
+    return tuple(noises), tuple(notes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,7 @@ class Scatter:
 
 def scatter_of(series: tuple[MetricSeries, ...]) -> Scatter | None:
     """The steps at which every run has a finite number; None where there is none."""
-    columns = [dict(one.points.pairs()) for one in series]
+    columns = [dict(series_item.points.pairs()) for series_item in series]
     steps = tuple(
         step
         for step in sorted(set.intersection(*(set(column) for column in columns)))
@@ -99,7 +99,7 @@ def _noise_of(series: tuple[MetricSeries, ...]) -> MetricNoise | None:
     widest = int(np.argmax(gaps))
     # less than one unit in the last place, at its largest value, no metric of this type can move
     floor = ulp_size(float(scale.max()), series[0].dtype)
-    wanted = smallest_difference(tolerance_factor(len(series)), deviation)
+    difference = smallest_difference(tolerance_factor(len(series)), deviation)
     relative = gaps[scale > 0] / scale[scale > 0]
     return MetricNoise(
         name=series[0].name,
@@ -110,8 +110,8 @@ def _noise_of(series: tuple[MetricSeries, ...]) -> MetricNoise | None:
         largest_relative_gap=float(relative.max()) if len(relative) else None,
         final_gap=float(gaps[-1]),
         largest_deviation=deviation,
-        tolerance=rounded_up(max(wanted, floor)),
-        at_floor=wanted <= floor,
+        tolerance=rounded_up(max(difference, floor)),
+        at_floor=difference <= floor,
     )
 
 
@@ -143,9 +143,9 @@ def calibrate(
             notes.append(f"metric {name[:40]}... has a name too long for a pattern")
             continue
         for steps in ranges:
-            found = _derived(series, scatter, steps, confidence, before)
-            rows += [found] if found is not None else []
-            notes += [] if found is not None else [_equal(name, steps)]
+            calibrated = _derived(series, scatter, steps, confidence, before)
+            rows += [calibrated] if calibrated is not None else []
+            notes += [] if calibrated is not None else [_equal(name, steps)]
     if len(rows) > MAX_TOLERANCES:
         notes.append(f"{len(rows) - MAX_TOLERANCES:,} more tolerances are left out")
     kept = rows[:MAX_TOLERANCES]
@@ -186,12 +186,12 @@ def _derived(
     return rule, len(places), scatter.steps[widest]
 
 
-def _places(found: tuple[int, ...], steps: str) -> list[int]:
+def _places(steps_found: tuple[int, ...], steps: str) -> list[int]:
     """Where in a metric's steps those of a range stand."""
     if steps == FINAL:
-        return [len(found) - 1]
-    wanted = steps_of(steps)
-    return [place for place, step in enumerate(found) if wanted is None or step in wanted]
+        return [len(steps_found) - 1]
+    selected = steps_of(steps)
+    return [place for place, step in enumerate(steps_found) if selected is None or step in selected]
 
 
 def _equal(name: str, steps: str) -> str:
@@ -232,7 +232,7 @@ def calibrated_block(
     if not tolerances:
         return ""
     head = [f"# {_plain(measured)}", _origin(provenance), "compare:", "  tolerances:"]
-    return "\n".join([*head, *(_row(found.rule) for found in tolerances), ""])
+    return "\n".join([*head, *(_row(tolerance.rule) for tolerance in tolerances), ""])
 
 
 def _row(rule: Tolerance) -> str:

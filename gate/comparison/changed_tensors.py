@@ -59,9 +59,9 @@ def stretches(left: TensorSource, right: TensorSource) -> Iterator[Stretch]:
         return
     start = 0
     sides = (_filled(side, memoryview(bytearray(PIECE_BYTES))) for side in (left, right))
-    for one, other in zip(*sides, strict=True):
-        yield Stretch(start, one, other)
-        start += len(one)
+    for first, second in zip(*sides, strict=True):
+        yield Stretch(start, first, second)
+        start += len(first)
 
 
 def mapped_stretches(left: FileSpan, right: FileSpan, first: int, end: int) -> Iterator[Stretch]:
@@ -69,10 +69,10 @@ def mapped_stretches(left: FileSpan, right: FileSpan, first: int, end: int) -> I
     for start in range(first, end, STRETCH_BYTES):
         length = min(STRETCH_BYTES, end - start)
         with (
-            left.opened.mapped(left.start + start, length) as one,
-            right.opened.mapped(right.start + start, length) as other,
+            left.opened.mapped(left.start + start, length) as left_window,
+            right.opened.mapped(right.start + start, length) as right_window,
         ):
-            yield Stretch(start, one, other)
+            yield Stretch(start, left_window, right_window)
 
 
 def _filled(source: TensorSource, buffer: memoryview) -> Iterator[memoryview]:
@@ -178,9 +178,12 @@ def _compare_window(window: Sequence[_SmallPair], differing: set[Hashable]) -> N
     left, left_first = _read([pair.left for pair in window])
     right, right_first = _read([pair.right for pair in window])
     for pair in window:
-        one, other = pair.left.start - left_first, pair.right.start - right_first
+        left_start, right_start = pair.left.start - left_first, pair.right.start - right_first
         size_bytes = pair.left.size_bytes
-        if left[one : one + size_bytes] != right[other : other + size_bytes]:
+        if (
+            left[left_start : left_start + size_bytes]
+            != right[right_start : right_start + size_bytes]
+        ):
             differing.add(pair.number)
 
 

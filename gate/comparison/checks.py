@@ -87,16 +87,16 @@ def _place(numbering: Numbering, name: str, own_step: int) -> tuple[float, bool]
 
 def _tensor(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> NotFinite | None:
     patterns = [re.compile(compiled(rule.pattern), re.DOTALL) for rule in allowed]
-    found = [
+    plants = [
         leaf
         for leaf in run.not_finite
         if not any(pattern.fullmatch(leaf.name) for pattern in patterns)
     ]
-    if not found:
+    if not plants:
         return None
     # what holds NaN goes first: an infinity beside it may be a constant
-    first = min(found, key=lambda leaf: not leaf.nan)
-    others = tuple(leaf.name for leaf in found if leaf is not first)
+    first = min(plants, key=lambda leaf: not leaf.nan)
+    others = tuple(leaf.name for leaf in plants if leaf is not first)
     return NotFinite(
         run=run.run.label,
         name=first.name,

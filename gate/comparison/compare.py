@@ -153,7 +153,7 @@ def compare_results(
     # a baseline has rank 0's losses alone: to differ in them makes it not the first
     own = own_metrics(expected) | own_metrics(observed) if len(ranks) == world else frozenset()
     apart = ranks_apart(
-        {one.rank: compare_fingerprints(one.steps, other.steps)[0] for one, other in ranks},
+        {left.rank: compare_fingerprints(left.steps, right.steps)[0] for left, right in ranks},
         (metrics.deltas, metrics.faults),
         tensors,
         given=given,
@@ -234,13 +234,13 @@ def compare_steps(
     and no step has one on both sides, nothing was compared, which is a fault and no equality.
     """
     left, right = (
-        {digest.step: digest.parameters for digest in side.told if digest.parameters}
+        {digest.step: digest.parameters for digest in side.observed if digest.parameters}
         for side in (expected, observed)
     )
-    steps, found = frozenset(expected.steps), frozenset(observed.steps)
+    steps, observed_steps = frozenset(expected.steps), frozenset(observed.steps)
     faults = []
-    if steps != found:
-        message = f"{len(steps)} optimizer steps expected, {len(found)} found"
+    if steps != observed_steps:
+        message = f"{len(steps)} optimizer steps expected, {len(observed_steps)} found"
         faults.append(StepFault(kind=StepFaultKind.COUNT, message=message))
     # a step that only one side observed says nothing about equality
     common = sorted(left.keys() & right.keys())
@@ -280,11 +280,11 @@ def compare_fingerprints(
 
 
 def _by_fingerprint(digests: StepDigests) -> dict[str, dict[int, str]]:
-    found: dict[str, dict[int, str]] = {}
-    for digest in digests.told:
+    by_fingerprint: dict[str, dict[int, str]] = {}
+    for digest in digests.observed:
         for fingerprint, text in digest.with_parameters.items():
-            found.setdefault(fingerprint, {})[digest.step] = text
-    return found
+            by_fingerprint.setdefault(fingerprint, {})[digest.step] = text
+    return by_fingerprint
 
 
 def _first_difference(

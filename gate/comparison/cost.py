@@ -47,11 +47,15 @@ def timed_alone(
     imports uses the same memory and caches. When steps were made is known from the clock at the end
     of the first, and their durations.
     """
-    return tuple(_alone(run, [one for one in among if one is not run], settings) for run in runs)
+    return tuple(
+        _alone(run, [other for other in among if other is not run], settings) for run in runs
+    )
 
 
 def _alone(run: RunEvidence, others: list[RunEvidence], settings: CostSettings) -> RunEvidence:
-    here = [one for one in others if one.run.clock_seconds and run.run.clock_seconds]
+    here = [
+        neighbour for neighbour in others if neighbour.run.clock_seconds and run.run.clock_seconds
+    ]
     going = [span for span in map(_going, here) if _overlap(span, _going(run))]
     starting = [span for span in map(_starting, here) if _overlap(span, _going(run))]
     if not going and not starting:
@@ -91,8 +95,8 @@ def _starting(run: RunEvidence) -> Span:
     return started, min(started + run.ready_seconds, run.run.clock_seconds)
 
 
-def _overlap(one: Span, other: Span) -> bool:
-    return max(one[0], other[0]) < min(one[1], other[1])
+def _overlap(left: Span, right: Span) -> bool:
+    return max(left[0], right[0]) < min(left[1], right[1])
 
 
 DRAWS = 2000
@@ -214,11 +218,11 @@ def determinism_cost(
     if any(np.min(run) <= 0 for arm in arms for run in arm):
         return _not_measurable("steps too short for this clock", memory, shortest)
     rounds = tuple(
-        RoundOfRuns(over=(one,), under=(other,)) for one, other in zip(*arms, strict=False)
+        RoundOfRuns(over=(left,), under=(right,)) for left, right in zip(*arms, strict=False)
     )
     strict_seconds, default_seconds = (typical_seconds(tuple(arm[: len(rounds)])) for arm in arms)
     ratio, band = paired_ratio(rounds), noise_band(_controls(arms))
-    apart = _on_one_side((ratio, *(paired_ratio((one,)) for one in rounds)), band)
+    apart = _on_one_side((ratio, *(paired_ratio((round_,)) for round_ in rounds)), band)
     state, reason = judged_ratio(ratio.value, "" if apart else "within the noise of this machine")
     return DeterminismCost(
         state=state,
@@ -260,9 +264,9 @@ def too_few_steps(
     """
     steps = min(len(steady(run, settings.warmup_steps)) for run in whole)
     if steps < least:
-        found = "1 steady step is" if steps == 1 else f"{steps} steady steps are"
+        sentence = "1 steady step is" if steps == 1 else f"{steps} steady steps are"
         after = f" after its warm-up of {settings.warmup_steps}" if settings.warmup_steps else ""
-        return f"{found} too few; a run needs at least {least}{after}"
+        return f"{sentence} too few; a run needs at least {least}{after}"
     labels = [run.run.label for run in alone if len(steady(run, settings.warmup_steps)) < least]
     return (
         f"{' and '.join(labels)} ran side by side with another run for too many steps; "

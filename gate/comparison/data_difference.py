@@ -37,14 +37,14 @@ def first_difference(files: Files, expected: Path, observed: Path) -> str:
     return _row(files, expected, observed) if ending in ROWS else _byte(files, expected, observed)
 
 
-def _in_state(files: Files, one: Path, other: Path) -> str:
+def _in_state(files: Files, first: Path, second: Path) -> str:
     with (
-        open_state(files, one, one.name, max_bytes=MAX_BYTES) as left,
-        open_state(files, other, other.name, max_bytes=MAX_BYTES) as right,
+        open_state(files, first, first.name, max_bytes=MAX_BYTES) as left,
+        open_state(files, second, second.name, max_bytes=MAX_BYTES) as right,
     ):
-        found = compare_states(left, right, exclusions=(), max_bytes=MAX_BYTES).differences
+        differences = compare_states(left, right, exclusions=(), max_bytes=MAX_BYTES).differences
     # those of a file by name: the order of the worst first would name another one each time
-    return _named(min(found, key=lambda leaf: leaf.path)) if found else ""
+    return _named(min(differences, key=lambda leaf: leaf.path)) if differences else ""
 
 
 def _named(leaf: LeafDifference) -> str:
@@ -58,10 +58,10 @@ def _named(leaf: LeafDifference) -> str:
     return f"{name} at [{index}] ({share})"
 
 
-def _row(files: Files, one: Path, other: Path) -> str:
+def _row(files: Files, first: Path, second: Path) -> str:
     with (
-        files.open_binary(one, max_bytes=MAX_BYTES) as left,
-        files.open_binary(other, max_bytes=MAX_BYTES) as right,
+        files.open_binary(first, max_bytes=MAX_BYTES) as left,
+        files.open_binary(second, max_bytes=MAX_BYTES) as right,
     ):
         for number, (before, after) in enumerate(zip_longest(_lines(left), _lines(right)), 1):
             if before != after:
@@ -73,11 +73,11 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
     return iter(lambda: stream.readline(MAX_LINE), b"")
 
 
-def _byte(files: Files, one: Path, other: Path) -> str:
+def _byte(files: Files, first: Path, second: Path) -> str:
     at = 0
     with (
-        files.open_binary(one, max_bytes=MAX_BYTES) as left,
-        files.open_binary(other, max_bytes=MAX_BYTES) as right,
+        files.open_binary(first, max_bytes=MAX_BYTES) as left,
+        files.open_binary(second, max_bytes=MAX_BYTES) as right,
     ):
         while True:
             before, after = left.read(CHUNK_BYTES), right.read(CHUNK_BYTES)

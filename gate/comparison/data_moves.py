@@ -35,25 +35,25 @@ def data_moves(
     that an inserted file moves one part; without them, parts count where they were cut so before. A
     pair of which one was only sampled moved where counts, sizes or names tell it.
     """
-    one, other = _by_name(before), _by_name(after)
+    left, right = _by_name(before), _by_name(after)
     moves = []
-    for name in dict.fromkeys((*one, *other)):
-        old, new = one.get(name), other.get(name)
+    for name in dict.fromkeys((*left, *right)):
+        old, new = left.get(name), right.get(name)
         if old is None or new is None:
-            moves += [_alone(each, is_new=each is new) for each in (old, new) if each]
+            moves += [_alone(side, is_new=side is new) for side in (old, new) if side]
         elif old.sha256 != new.sha256 and (_comparable(old, new) or _surely_moved(old, new)):
             moves.append(_move(old, new, (listings or {}).get(name)))
     return tuple(moves)
 
 
 def _by_name(sets: DataSets) -> dict[str, DataSet]:
-    return {each.name: each for each in sets}
+    return {data_set.name: data_set for data_set in sets}
 
 
 def _comparable(old: DataSet, new: DataSet) -> bool:
     """Whether both digests cover the same: a sample of a few files is all of them."""
     return old.sampled is new.sampled or all(
-        each.files <= MIN_SAMPLED for each in (old, new) if each.sampled
+        side.files <= MIN_SAMPLED for side in (old, new) if side.sampled
     )
 
 
@@ -105,36 +105,36 @@ def _cut_alike(old: DataSet, new: DataSet) -> bool:
     firsts = [bytes_of_shown(first) for first in _firsts(old)]
     # what stands before the first belongs to the first
     places = [max(1, bisect_right(firsts, bytes_of_shown(first))) for first in _firsts(new)]
-    return all(one < other for one, other in pairwise(places))
+    return all(left < right for left, right in pairwise(places))
 
 
-def _firsts(each: DataSet) -> tuple[str, ...]:
-    return tuple(part.first for part in each.parts)
+def _firsts(data_set: DataSet) -> tuple[str, ...]:
+    return tuple(part.first for part in data_set.parts)
 
 
-def _one_each(each: DataSet) -> bool:
+def _one_each(data_set: DataSet) -> bool:
     """Whether each file has a part of its own, and a name that is whole."""
-    firsts = _firsts(each)
+    firsts = _firsts(data_set)
     return (
-        len(set(firsts)) == len(firsts) == each.files > 0
-        and all(part.files == 1 for part in each.parts)
+        len(set(firsts)) == len(firsts) == data_set.files > 0
+        and all(part.files == 1 for part in data_set.parts)
         and all(len(first) <= CUT for first in firsts)
     )
 
 
 def _moved_names(old: DataSet, new: DataSet) -> list[str]:
     """Of files that changed, are new or are gone, in the order of their bytes."""
-    one = {part.first: part.sha256 for part in old.parts}
-    other = {part.first: part.sha256 for part in new.parts}
-    moved = (name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    left = {part.first: part.sha256 for part in old.parts}
+    right = {part.first: part.sha256 for part in new.parts}
+    moved = (name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
     return sorted(moved, key=bytes_of_shown)
 
 
 def _first_unlike(old: Sequence[DataPart], new: Sequence[DataPart]) -> str:
     """Where the first part that moved begins; what stands before it is as it was."""
-    for one, other in zip_longest(old, new):
-        if one != other:
-            return min((part.first for part in (one, other) if part), key=bytes_of_shown)
+    for left, right in zip_longest(old, new):
+        if left != right:
+            return min((part.first for part in (left, right) if part), key=bytes_of_shown)
     return ""
 
 
@@ -142,19 +142,19 @@ def _numbers(old: DataSet, new: DataSet) -> Iterator[str]:
     """Sentences about counts and statistics that moved, the most telling first."""
     if old.files != new.files:
         yield f"{old.files:,} → {new.files:,} files"
-    one = {(each.format, each.name): each for each in old.statistics}
-    other = {(each.format, each.name): each for each in new.statistics}
-    pairs = [(one[key], other[key]) for key in one if key in other]
-    named = len(one.keys() | other.keys()) > 1
+    left = {(statistic.format, statistic.name): statistic for statistic in old.statistics}
+    right = {(statistic.format, statistic.name): statistic for statistic in new.statistics}
+    pairs = [(left[key], right[key]) for key in left if key in right]
+    named = len(left.keys() | right.keys()) > 1
     for tell in (_rows, _mean, _nan_share, _classes, _deviation):
         for pair in pairs:
             # all columns of a table have the same rows, which are told once
             own = named and not (tell is _rows and pair[0].format in {"csv", "jsonl"})
             about = f"{_quoted(pair[0].name)} " if own and pair[0].name else ""
             yield from (f"{about}{text}" for text in tell(*pair))
-    for key in sorted(one.keys() ^ other.keys()):
-        there = "gone" if key in one else "new"
-        if one and other and key[1]:
+    for key in sorted(left.keys() ^ right.keys()):
+        there = "gone" if key in left else "new"
+        if left and right and key[1]:
             yield f"{_quoted(key[1])} is {there}"
 
 
@@ -180,9 +180,9 @@ def _deviation(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
 
 
 def _nan_share(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
-    one, other = old.nan_share, new.nan_share
-    if one is not None and other is not None and one != other and _read_alike(old, new):
-        before, after = _unlike(one * 100, other * 100, 1)
+    left, right = old.nan_share, new.nan_share
+    if left is not None and right is not None and left != right and _read_alike(old, new):
+        before, after = _unlike(left * 100, right * 100, 1)
         yield f"NaN {before} % → {after} %"
 
 
@@ -190,9 +190,9 @@ def _classes(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
     for name in sorted(old.classes.keys() | new.classes.keys()):
         if not _read_alike(old, new):
             return
-        one, other = old.classes.get(name, 0), new.classes.get(name, 0)
-        if one != other:
-            yield f"class {_quoted(name)} {one:,} → {other:,}"
+        left, right = old.classes.get(name, 0), new.classes.get(name, 0)
+        if left != right:
+            yield f"class {_quoted(name)} {left:,} → {right:,}"
 
 
 def _number(what: str, old: float | None, new: float | None) -> Iterator[str]:
@@ -205,11 +205,11 @@ def _number(what: str, old: float | None, new: float | None) -> Iterator[str]:
 def _unlike(old: float, new: float, digits: int) -> tuple[str, str]:
     """Both rounded to `digits` significant digits, or to as many as show how far apart they are."""
     for enough in range(digits, EXACT_DIGITS):
-        one, other = _rounded(old, enough), _rounded(new, enough)
+        left, right = _rounded(old, enough), _rounded(new, enough)
         # halves: the distance of two doubles may be none
-        shown = _value(other) / 2 - _value(one) / 2
-        if one != other and math.isclose(shown, new / 2 - old / 2, rel_tol=DISTANCE_ERROR):
-            return one, other
+        shown = _value(right) / 2 - _value(left) / 2
+        if left != right and math.isclose(shown, new / 2 - old / 2, rel_tol=DISTANCE_ERROR):
+            return left, right
     # 17 digits tell any two doubles apart (IEEE 754-2019, 5.12.2)
     return _rounded(old, EXACT_DIGITS), _rounded(new, EXACT_DIGITS)
 

@@ -380,7 +380,7 @@ class Comparison(Document):
     @property
     def tensors_on_one_side(self) -> int:
         """How many tensors only one side has."""
-        return sum(one.kind in ON_ONE_SIDE for one in self.tensors)
+        return sum(tensor.kind in ON_ONE_SIDE for tensor in self.tensors)
 
     @property
     def something_compared(self) -> bool:

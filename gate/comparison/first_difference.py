@@ -108,9 +108,9 @@ def numbering_of_both(
     )
     offsets: dict[str, int | None] = {}
     for name in {*left, *right}:
-        found = [one[name] for one in (left, right) if name in one]
-        known = {offset for offset in found if offset is not None}
-        fits = len(known) == 1 and (steps[0] == steps[1] or None not in found)
+        offsets_found = [side[name] for side in (left, right) if name in side]
+        known = {offset for offset in offsets_found if offset is not None}
+        fits = len(known) == 1 and (steps[0] == steps[1] or None not in offsets_found)
         offsets[name] = known.pop() if fits else None
     return Numbering(offsets=offsets)
 
@@ -185,7 +185,7 @@ def unrecorded_from(events: Sequence[Event], recorded: Recorded) -> int | None:
         # of a later optimizer there is one only where it makes its step
         if family_of(name) not in CARRIED or optimizer_of(name):
             continue
-        seen = max((one for one in steps if one < step), default=0)
+        seen = max((candidate for candidate in steps if candidate < step), default=0)
         own = family_of(name) == BEFORE.get(kind) and step not in steps
         if seen and (seen < step - 1 or own):
             begins.append(seen + 1)
@@ -249,10 +249,14 @@ def _apart(
     fingerprints: tuple[FingerprintDifference, ...],
 ) -> Iterator[FingerprintDifference]:
     """Without the digest of all optimizers' parameters where that of one differs as early."""
-    own = [one.first_step for one in fingerprints if one.fingerprint.startswith(f"{PARAMETERS}.")]
-    for one in fingerprints:
-        if one.fingerprint != PARAMETERS or not own or one.first_step < min(own):
-            yield one
+    own = [
+        stream.first_step
+        for stream in fingerprints
+        if stream.fingerprint.startswith(f"{PARAMETERS}.")
+    ]
+    for fingerprint in fingerprints:
+        if fingerprint.fingerprint != PARAMETERS or not own or fingerprint.first_step < min(own):
+            yield fingerprint
 
 
 def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:
@@ -322,7 +326,7 @@ class OfRanks(Protocol):
 def pairs_of(expected: OfRanks, observed: OfRanks) -> tuple[tuple[RankRecord, RankRecord], ...]:
     """The records of ranks that both sides have."""
     others = {record.rank: record for record in observed.ranks}
-    return tuple((one, others[one.rank]) for one in expected.ranks if one.rank in others)
+    return tuple((rank, others[rank.rank]) for rank in expected.ranks if rank.rank in others)
 
 
 def renamed_series(result: OfRanks) -> Iterator[MetricSeries]:
@@ -347,7 +351,7 @@ def ranks_apart(
     `fingerprints` are those that differ by rank, `numbers` the metrics of all ranks. `own` names
     what rank 0 recorded by itself: what a script writes is nobody's.
     """
-    found, states = [], _states(tensors)
+    differing, states = [], _states(tensors)
     for rank in sorted({*fingerprints, *states}):
         end = metric_of_rank("", rank)
 
@@ -364,8 +368,13 @@ def ranks_apart(
             tensors=states.get(rank, ()),
         )
         if events:
-            found.append(RankDifference(rank=rank, first=events[0]))
-    return tuple(sorted(found, key=lambda one: (place_of(given, one.first), one.rank)))
+            differing.append(RankDifference(rank=rank, first=events[0]))
+    return tuple(
+        sorted(
+            differing,
+            key=lambda first_of_rank: (place_of(given, first_of_rank.first), first_of_rank.rank),
+        )
+    )
 
 
 def own_metrics(result: OfRanks) -> frozenset[str]:
@@ -376,13 +385,15 @@ def own_metrics(result: OfRanks) -> frozenset[str]:
 
 def world_size(result: OfRanks) -> int:
     """How many ranks trained, by what they left."""
-    return max(1, len(result.ranks), len({rank_of(one.name) for one in result.checkpoint.tensors}))
+    return max(
+        1, len(result.ranks), len({rank_of(tensor.name) for tensor in result.checkpoint.tensors})
+    )
 
 
 def rank_of(tensor: str) -> int:
     """The rank whose captured state has this leaf; 0 for what the script saved too."""
-    found = STATE_OF_RANK.fullmatch(tensor)
-    return int(found[1] or 0) if found is not None else 0
+    match = STATE_OF_RANK.fullmatch(tensor)
+    return int(match[1] or 0) if match is not None else 0
 
 
 def _states(tensors: Sequence[TensorDelta]) -> dict[int, list[TensorDelta]]:
@@ -401,7 +412,7 @@ def first_ranks(apart: Sequence[RankDifference], world_size: int) -> tuple[int, 
     if not apart:
         return ()
     first = _when(apart[0].first)
-    ranks = tuple(one.rank for one in apart if _when(one.first) == first)
+    ranks = tuple(rank.rank for rank in apart if _when(rank.first) == first)
     return ranks if len(ranks) < world_size else ()
 
 

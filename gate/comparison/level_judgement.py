@@ -54,9 +54,9 @@ BySeed = Mapping[int, SeedResult]
 
 def seeds_without_effect(results: Results) -> str:
     """Why these results say nothing of seeds, or the empty text: all of one training are alike."""
-    for variant in sorted({one.variant for one in results}):
-        own = [one for one in results if one.variant == variant]
-        if len({one.digest for one in own}) == 1 and len(own) > 1:
+    for variant in sorted({result.variant for result in results}):
+        own = [result for result in results if result.variant == variant]
+        if len({result.digest for result in own}) == 1 and len(own) > 1:
             whose = f" (variant {variant})" if variant else ""
             return NO_EFFECT.format(count=len(own), whose=whose)
     return ""
@@ -77,19 +77,21 @@ def judge_level(baseline: Results, head: Results, policy: LevelPolicy) -> LevelR
 
 
 def _broken(results: Results, whose: str) -> str:
-    for one in results:
-        for value in one.values:
+    for result in results:
+        for value in result.values:
             if not math.isfinite(value.point.value):
-                at = f"seed {one.seed}" + (f" of variant {one.variant}" if one.variant else "")
+                at = f"seed {result.seed}" + (
+                    f" of variant {result.variant}" if result.variant else ""
+                )
                 return f"{whose}{value.metric} is {value.point.decimal} at {at}"
     return ""
 
 
 def _by_variant(results: Results) -> dict[str, dict[int, SeedResult]]:
-    found: dict[str, dict[int, SeedResult]] = {}
-    for one in results:
-        found.setdefault(one.variant, {})[one.seed] = one
-    return found
+    by_variant: dict[str, dict[int, SeedResult]] = {}
+    for result in results:
+        by_variant.setdefault(result.variant, {})[result.seed] = result
+    return by_variant
 
 
 def _equivalent(baseline: BySeed, head: BySeed, margins: Mapping[str, Margin]) -> LevelResult:
@@ -106,19 +108,21 @@ def _equivalent(baseline: BySeed, head: BySeed, margins: Mapping[str, Margin]) -
         )
     # the first pattern that fits a metric counts, in the order of the settings
     margin_of = {
-        name: next((margins[one] for one in margins if fnmatchcase(name, one)), None)
+        name: next((margins[pattern] for pattern in margins if fnmatchcase(name, pattern)), None)
         for name in names
     }
-    found = tuple(
+    equivalences = tuple(
         _one_metric(name, baseline, head, margin)
         for name, margin in margin_of.items()
         if margin is not None
     )
-    return LevelResult(asked=Level.STATISTICAL, problem=_worst(found), equivalences=found)
+    return LevelResult(
+        asked=Level.STATISTICAL, problem=_worst(equivalences), equivalences=equivalences
+    )
 
 
 def _metrics(results: Iterable[SeedResult]) -> set[str]:
-    return {value.metric for one in results for value in one.values}
+    return {value.metric for result in results for value in result.values}
 
 
 def _one_metric(metric: str, baseline: BySeed, head: BySeed, margin: Margin) -> Equivalence:
@@ -148,21 +152,21 @@ def _by_seed(metric: str, results: BySeed) -> dict[int, float]:
     return {seed: point.value for seed, point in points.items() if point is not None}
 
 
-def _worst(found: tuple[Equivalence, ...]) -> str:
+def _worst(equivalences: tuple[Equivalence, ...]) -> str:
     """Why the metrics are not all equivalent, by the first that is different, else undecided."""
     for agreement in (Agreement.DIFFERENT, Agreement.UNDECIDED):
-        for one in found:
-            if one.agreement is agreement:
-                return f"{one.metric} {one.reason or _words(one)}"
+        for candidate in equivalences:
+            if candidate.agreement is agreement:
+                return f"{candidate.metric} {candidate.reason or _words(candidate)}"
     return ""
 
 
-def _words(one: Equivalence) -> str:
-    tested, seeds = one.tested, one.head.seeds if one.head else 0
+def _words(metric: Equivalence) -> str:
+    tested, seeds = metric.tested, metric.head.seeds if metric.head else 0
     if tested is None:
         return "was not tested"
     interval = f"{tested.low:+.3g} to {tested.high:+.3g}"
-    if one.agreement is Agreement.DIFFERENT:
+    if metric.agreement is Agreement.DIFFERENT:
         return f"differs by {interval} over {seeds} seeds, which is outside ±{tested.margin:g}"
     return (
         f"is undecided: over {seeds} seeds it differs by {interval}, across the margin of "
@@ -181,7 +185,7 @@ def _ranked(baseline: Mapping[str, BySeed], head: Mapping[str, BySeed], by: Rank
     if any(len(baseline.get(name, {})) < LEAST_SEEDS for name in head):
         what = next(name for name in head if len(baseline.get(name, {})) < LEAST_SEEDS)
         return LevelResult(asked=asked, problem=NO_SEEDS.format(what=f"variant {what}"))
-    if by.metric not in _metrics(one for side in head.values() for one in side.values()):
+    if by.metric not in _metrics(result for side in head.values() for result in side.values()):
         return LevelResult(
             asked=asked, problem=f"there is no metric {by.metric}, which policy.ranking names"
         )

@@ -152,7 +152,7 @@ class ComparedCommits(Document):
     @model_validator(mode="after")
     def _both_sides_of_each_ratio(self) -> Self:
         """What its views count on: the file may be anybody's."""
-        timed = {(one.commit, one.mode) for one in self.performance}
+        timed = {(measured.commit, measured.mode) for measured in self.performance}
         if not timed >= {(commit, ratio.mode) for ratio in self.ratios for commit in Commit}:
             message = "performance: one of base and head for each mode of ratios"
             raise ValueError(message)

@@ -125,28 +125,28 @@ def with_rank_metrics(
 
     Compared rank by rank: no name that a script gives a metric can stand in for another rank's.
     """
-    found = [known, *(_of_rank(left, right, rules) for left, right in pairs)]
+    comparisons = [known, *(_of_rank(left, right, rules) for left, right in pairs)]
     return MetricDifferences(
-        deltas=tuple(delta for one in found for delta in one.deltas),
-        faults=tuple(fault for one in found for fault in one.faults),
-        compared=sum(one.compared for one in found),
+        deltas=tuple(delta for comparison in comparisons for delta in comparison.deltas),
+        faults=tuple(fault for comparison in comparisons for fault in comparison.faults),
+        compared=sum(comparison.compared for comparison in comparisons),
     )
 
 
 def _of_rank(
     left: RankRecord, right: RankRecord, rules: tuple[Tolerance, ...]
 ) -> MetricDifferences:
-    one = compare_metrics(left.metrics, right.metrics, rules)
+    comparison = compare_metrics(left.metrics, right.metrics, rules)
     return MetricDifferences(
         deltas=tuple(
             delta.model_copy(update={"metric": metric_of_rank(delta.metric, left.rank)})
-            for delta in one.deltas
+            for delta in comparison.deltas
         ),
         faults=tuple(
             fault.model_copy(update={"metric": metric_of_rank(fault.metric, left.rank)})
-            for fault in one.faults
+            for fault in comparison.faults
         ),
-        compared=one.compared,
+        compared=comparison.compared,
     )
 
 

@@ -64,8 +64,8 @@ def learning_rate(given: tuple[StepGiven, ...], step: int) -> dict[str, str]:
 
 def fingerprint(run: RunEvidence, name: str, step: int) -> str:
     """A fingerprint at a step, empty where it was not observed."""
-    told = next((one for one in run.steps.told if one.step == step), None)
-    return "" if told is None else told.with_parameters.get(name, "")
+    digest = next((record for record in run.steps.observed if record.step == step), None)
+    return "" if digest is None else digest.with_parameters.get(name, "")
 
 
 def _start(run: RunEvidence, step: int) -> RunEvidence:
@@ -150,22 +150,22 @@ def _counted_on(series: MetricSeries, numbering: Numbering, step: int) -> Metric
 def _moved_steps(run: RunEvidence, whole: RunEvidence, step: int) -> StepDigests:
     # a script that skips what it has seen yields all of it before its first step
     skips = _samples(run.given, 1) != _samples(whole.given, step + 1)
-    told = []
+    moved = []
     for place, number in enumerate(run.steps.steps):
-        one = run.steps.at(place)
-        if one.parameters or one.fingerprints:
+        digest = run.steps.at(place)
+        if digest.parameters or digest.fingerprints:
             kept = {
                 name: text
-                for name, text in one.fingerprints.items()
+                for name, text in digest.fingerprints.items()
                 if not (number == 1 and (name in OF_A_START or (skips and name == BATCH)))
             }
-            told.append(
+            moved.append(
                 (
                     place,
-                    StepDigest(step=number + step, parameters=one.parameters, fingerprints=kept),
+                    StepDigest(step=number + step, parameters=digest.parameters, fingerprints=kept),
                 )
             )
-    return StepDigests([number + step for number in run.steps.steps], told)
+    return StepDigests([number + step for number in run.steps.steps], moved)
 
 
 def _samples(given: tuple[StepGiven, ...], step: int) -> int | None:

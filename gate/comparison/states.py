@@ -66,11 +66,11 @@ def leaf_number(leaf: ValueLeaf) -> float | int | None:
 
 def relative_gap(left: ValueLeaf, right: ValueLeaf) -> float:
     """The difference of two numbers over the larger magnitude; 1 where there is none to take."""
-    one, other = leaf_number(left), leaf_number(right)
-    if one is None or other is None or not (math.isfinite(one) and math.isfinite(other)):
+    first, second = leaf_number(left), leaf_number(right)
+    if first is None or second is None or not (math.isfinite(first) and math.isfinite(second)):
         return 1.0
-    scale = max(abs(one), abs(other))
-    return float(abs(one / scale - other / scale)) if scale else 0.0
+    scale = max(abs(first), abs(second))
+    return float(abs(first / scale - second / scale)) if scale else 0.0
 
 
 STRUCTURE: Final = frozenset(LeafChange) - {LeafChange.CHANGED}
@@ -110,7 +110,8 @@ def compare_states(
         equal_tensors=len(pairs) - len(tensors),
         equal_values=equal_values,
         differences=tuple(
-            replace(found, parameter=parameter_of(found.path, names)) for found in ordered
+            replace(difference, parameter=parameter_of(difference.path, names))
+            for difference in ordered
         ),
         left_out=_left_out(our_excluded, their_excluded),
     )
@@ -141,8 +142,8 @@ def _agreed_names(left: Mapping[str, str], right: Mapping[str, str]) -> dict[str
 
 
 def _left_out(left: Sequence[Excluded], right: Sequence[Excluded]) -> tuple[LeftOut, ...]:
-    ours = {(one.pattern, one.reason): one.leaves for one in left}
-    theirs = {(one.pattern, one.reason): one.leaves for one in right}
+    ours = {(exclusion.pattern, exclusion.reason): exclusion.leaves for exclusion in left}
+    theirs = {(exclusion.pattern, exclusion.reason): exclusion.leaves for exclusion in right}
     return tuple(
         LeftOut(
             pattern=pattern,
@@ -155,61 +156,61 @@ def _left_out(left: Sequence[Excluded], right: Sequence[Excluded]) -> tuple[Left
 
 def _unpaired(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
     for path in sorted(ours.keys() ^ theirs.keys()):
-        one, other = ours.get(path), theirs.get(path)
-        change = LeafChange.EXTRA if one is None else LeafChange.MISSING
-        yield _difference(path, change, one, other, math.inf)
+        left, right = ours.get(path), theirs.get(path)
+        change = LeafChange.EXTRA if left is None else LeafChange.MISSING
+        yield _difference(path, change, left, right, math.inf)
 
 
 def _retyped(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
     """Leaves that stand on both sides and cannot be compared element by element."""
-    for path, one in ours.items():
+    for path, leaf in ours.items():
         other = theirs.get(path)
         if other is None:
             continue
-        if isinstance(one, TensorLeaf) and isinstance(other, TensorLeaf):
-            if one.dtype != other.dtype:
-                yield _difference(path, LeafChange.RETYPED, one, other, math.inf)
-            elif one.shape != other.shape:
-                yield _difference(path, LeafChange.RESHAPED, one, other, math.inf)
-        elif type(one) is not type(other) or kind_of(one) != kind_of(other):
-            yield _difference(path, LeafChange.RETYPED, one, other, math.inf)
+        if isinstance(leaf, TensorLeaf) and isinstance(other, TensorLeaf):
+            if leaf.dtype != other.dtype:
+                yield _difference(path, LeafChange.RETYPED, leaf, other, math.inf)
+            elif leaf.shape != other.shape:
+                yield _difference(path, LeafChange.RESHAPED, leaf, other, math.inf)
+        elif type(leaf) is not type(other) or kind_of(leaf) != kind_of(other):
+            yield _difference(path, LeafChange.RETYPED, leaf, other, math.inf)
 
 
 def _value_differences(ours: Leaves, theirs: Leaves) -> tuple[list[LeafDifference], int]:
-    found, equal = [], 0
-    for path, one in ours.items():
+    differences, equal = [], 0
+    for path, leaf in ours.items():
         other = theirs.get(path)
-        if not isinstance(one, ValueLeaf) or not isinstance(other, ValueLeaf):
+        if not isinstance(leaf, ValueLeaf) or not isinstance(other, ValueLeaf):
             continue
-        if one.kind != other.kind:
+        if leaf.kind != other.kind:
             continue
-        if one.data == other.data:
+        if leaf.data == other.data:
             equal += 1
         else:
-            gap = relative_gap(one, other)
-            found.append(_difference(path, LeafChange.CHANGED, one, other, gap))
-    return found, equal
+            gap = relative_gap(leaf, other)
+            differences.append(_difference(path, LeafChange.CHANGED, leaf, other, gap))
+    return differences, equal
 
 
 def _tensor_pairs(ours: Leaves, theirs: Leaves) -> Iterator[TensorPair]:
-    for path, one in ours.items():
+    for path, leaf in ours.items():
         other = theirs.get(path)
-        if not isinstance(one, TensorLeaf) or not isinstance(other, TensorLeaf):
+        if not isinstance(leaf, TensorLeaf) or not isinstance(other, TensorLeaf):
             continue
-        if (one.dtype, one.shape) == (other.dtype, other.shape):
-            yield TensorPair(one, other)
+        if (leaf.dtype, leaf.shape) == (other.dtype, other.shape):
+            yield TensorPair(leaf, other)
 
 
 def _tensor_differences(pairs: Sequence[TensorPair], threads: int) -> list[LeafDifference]:
     changed = changed_tensors(pairs, threads)
-    found = []
+    differences = []
     for pair, numbers in zip(changed, number_differences(changed, threads), strict=True):
         # without numbers (raw bytes, or sums that left float64) it ranks as wholly different
         gap = 1.0 if numbers is None or numbers.relative_l2 is None else numbers.relative_l2
-        found.append(
+        differences.append(
             _difference(pair.left.path, LeafChange.CHANGED, pair.left, pair.right, gap, numbers)
         )
-    return found
+    return differences
 
 
 def _difference(

@@ -184,10 +184,10 @@ def sample_of(values: Sequence[float]) -> Sample | None:
     """Mean and standard deviation; None where they are no float64."""
     try:
         # both add exact fractions: neither the order of the seeds nor a large mean costs a bit
-        found = Sample(seeds=len(values), mean=mean(values), deviation=stdev(values))
+        sample = Sample(seeds=len(values), mean=mean(values), deviation=stdev(values))
     except (OverflowError, ValueError):
         return None
-    return found
+    return sample
 
 
 def _untested(
@@ -237,10 +237,10 @@ def _agreement(tested: TestedDifference) -> Agreement:
     return Agreement.UNDECIDED
 
 
-def _standard_error(one: Sample, other: Sample) -> float:
+def _standard_error(left: Sample, right: Sample) -> float:
     # by hypot, since the square of a large loss is no float64
     return math.hypot(
-        one.deviation / math.sqrt(one.seeds), other.deviation / math.sqrt(other.seeds)
+        left.deviation / math.sqrt(left.seeds), right.deviation / math.sqrt(right.seeds)
     )
 
 
@@ -291,8 +291,10 @@ def ranking(baseline: Values, head: Values, better_is: Direction) -> Ranked:
     )
     if len(variants) < len(baseline):
         return (), (), "the values are too large to distinguish"
-    ordered = tuple(sorted(variants, key=lambda one: (-sign * one.baseline.mean, one.name)))
-    pairs = tuple(_pair(one, other, (baseline, head), sign) for one, other in pairwise(ordered))
+    ordered = tuple(
+        sorted(variants, key=lambda comparison: (-sign * comparison.baseline.mean, comparison.name))
+    )
+    pairs = tuple(_pair(left, right, (baseline, head), sign) for left, right in pairwise(ordered))
     return ordered, pairs, _problem(ordered, pairs, baseline, sign)
 
 
@@ -320,12 +322,12 @@ def leads(better: Mapping[int, float], worse: Mapping[int, float], sign: float) 
     differences = [sign * (better[seed] - worse[seed]) for seed in common]
     if len(differences) < LEAST_SEEDS or not all(map(math.isfinite, differences)):
         return 1.0
-    found = sample_of(differences)
-    if found is None:
+    sample = sample_of(differences)
+    if sample is None:
         return 1.0
-    if not found.deviation:
-        return 0.0 if found.mean > 0 else 1.0
-    return upper_share(found.mean / found.deviation * math.sqrt(found.seeds), found.seeds - 1)
+    if not sample.deviation:
+        return 0.0 if sample.mean > 0 else 1.0
+    return upper_share(sample.mean / sample.deviation * math.sqrt(sample.seeds), sample.seeds - 1)
 
 
 def _problem(
@@ -337,10 +339,10 @@ def _problem(
     if all(pair.state is PairState.OPEN for pair in pairs):
         return "the baseline's ranking separates no two neighbours, so there is no order to keep"
     # not only neighbours: a leader must not fall behind the last past a pair that is open
-    for one, other in combinations(ordered, 2):
-        behind = sign * (one.head.mean - other.head.mean) <= 0
-        if behind and leads(baseline[one.name], baseline[other.name], sign) < ALPHA:
-            return f"{other.name} is no longer behind {one.name}"
+    for left, right in combinations(ordered, 2):
+        behind = sign * (left.head.mean - right.head.mean) <= 0
+        if behind and leads(baseline[left.name], baseline[right.name], sign) < ALPHA:
+            return f"{right.name} is no longer behind {left.name}"
     weak = next((pair for pair in pairs if pair.state is PairState.NOT_SEPARATED), None)
     if weak is None:
         return ""
@@ -391,16 +393,16 @@ def last_values(run: RunEvidence) -> dict[str, float]:
 
 def values_of_seeds(results: Sequence[SeedResult], metric: str) -> tuple[float, ...]:
     """The last values of a metric over the seeds of the training itself, no variant's."""
-    found = (one.value(metric) for one in results if not one.variant)
-    return tuple(point.value for point in found if point is not None)
+    values = (result.value(metric) for result in results if not result.variant)
+    return tuple(point.value for point in values if point is not None)
 
 
 def spreads(
     judged: dict[str, float], values: dict[str, tuple[float, ...]], place: SpreadPlace
 ) -> tuple[MetricSpread, ...]:
     """One for each metric that is judged and has enough values, in the order of their names."""
-    found = (
+    samples = (
         spread_of(metric, values.get(metric, ()), value, place)
         for metric, value in sorted(judged.items())
     )
-    return tuple(one for one in found if one is not None)
+    return tuple(sample for sample in samples if sample is not None)

@@ -169,7 +169,9 @@ class StudyDocument(Document):
         if (self.kind is StudyKind.SEEDS) is bool(others):
             message = "arms: one for kind seeds, two or more for any other"
             raise ValueError(message)
-        if [(one.arm, one.over) for one in self.contrasts] != [(name, first) for name in others]:
+        if [(contrast.arm, contrast.over) for contrast in self.contrasts] != [
+            (name, first) for name in others
+        ]:
             message = "contrasts: one for each arm but the first, in their order, over the first"
             raise ValueError(message)
         return self

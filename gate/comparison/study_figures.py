@@ -48,8 +48,8 @@ Runs = tuple[RunEvidence, ...]
 
 def ranks_of(run: RunEvidence) -> int:
     """How many processes trained together; 1 where none was joined to another."""
-    told = run.environment.part("world_size")
-    return int(told) if told.isdecimal() else 1
+    world_size = run.environment.part("world_size")
+    return int(world_size) if world_size.isdecimal() else 1
 
 
 def study_runs(
@@ -58,20 +58,22 @@ def study_runs(
     """Each run as the document holds it, arm by arm, in the order of the seeds."""
     numbers: dict[str, int] = {}
     every = tuple(run for runs in runs_by_arm.values() for run in runs)
-    found = []
+    by_arm = []
     for name, runs in runs_by_arm.items():
         # steps beside which another run went say nothing of speed
         alone = timed_alone(runs, every, settings.cost)
         medians = [performance_of((run,), settings.cost)[0].median_step_seconds for run in alone]
         for seed, run, median in zip(seeds, runs, medians, strict=True):
             result = seed_result(run, seed, "", settings.policy)
-            found.append(
+            by_arm.append(
                 StudyRun(
                     label=run.run.label,
                     arm=name,
                     seed=seed,
                     result=numbers.setdefault(result.digest, len(numbers) + 1),
-                    steps=max((max(one.points.steps, default=0) for one in run.metrics), default=0),
+                    steps=max(
+                        (max(metric.points.steps, default=0) for metric in run.metrics), default=0
+                    ),
                     wall_seconds=run.run.wall_seconds,
                     step_seconds=median,
                     peak_memory_bytes=run.peak_memory_bytes,
@@ -79,7 +81,7 @@ def study_runs(
                     values=result.values,
                 )
             )
-    return tuple(found)
+    return tuple(by_arm)
 
 
 def study_arm(
@@ -133,17 +135,17 @@ def _interval(sample: Sample) -> tuple[float | None, float | None]:
 
 
 def _series(run: RunEvidence, metric: str) -> Points:
-    return next((one.points for one in run.metrics if one.name == metric), Points())
+    return next((series.points for series in run.metrics if series.name == metric), Points())
 
 
 def _curve(metric: str, runs: Runs) -> MetricCurve:
     """Where every run has a point; of many points some, evenly spaced, the last among them."""
     series = [dict(_series(run, metric).pairs()) for run in runs]
-    steps = sorted(set.intersection(*(set(one) for one in series)))
+    steps = sorted(set.intersection(*(set(series_item) for series_item in series)))
     if len(steps) > MAX_POINTS:
         last = len(steps) - 1
         steps = [steps[place * last // (MAX_POINTS - 1)] for place in range(MAX_POINTS)]
-    rows = [[one[step] for one in series] for step in steps]
+    rows = [[series_item[step] for series_item in series] for step in steps]
     return MetricCurve(
         metric=metric,
         steps=tuple(steps),
@@ -176,7 +178,7 @@ def arm_contrast(
         arm=arms[1].name,
         over=arms[0].name,
         pairs=len(own[0]),
-        equal_pairs=sum(one.result == two.result for one, two in zip(*own, strict=True)),
+        equal_pairs=sum(left.result == right.result for left, right in zip(*own, strict=True)),
         metrics=tuple(_contrast(metric, runs, own) for metric in names[:MAX_METRICS]),
         speed=speed,
         efficiency=efficiency,
@@ -204,45 +206,45 @@ def _contrast(
     metric: str, runs: tuple[Runs, Runs], own: tuple[tuple[StudyRun, ...], tuple[StudyRun, ...]]
 ) -> MetricContrast:
     firsts = (
-        _first_step(_series(one, metric), _series(two, metric))
-        for one, two in zip(*runs, strict=True)
+        _first_step(_series(left, metric), _series(right, metric))
+        for left, right in zip(*runs, strict=True)
     )
     first = min((step for step in firsts if step is not None), default=None)
-    found = partial(MetricContrast, metric=metric, state=Contrast.UNDECIDED, first_step=first)
-    points = [(_last(one, metric), _last(two, metric)) for one, two in zip(*own, strict=True)]
-    pairs = [(one, two) for one, two in points if one and two]
+    contrast = partial(MetricContrast, metric=metric, state=Contrast.UNDECIDED, first_step=first)
+    points = [(_last(left, metric), _last(right, metric)) for left, right in zip(*own, strict=True)]
+    pairs = [(left, right) for left, right in points if left and right]
     if len(pairs) < len(points):
-        return found(reason="not every run has it")
-    if any(one.step != two.step for one, two in pairs):
-        return found(reason="ends at different steps")
+        return contrast(reason="not every run has it")
+    if any(left.step != right.step for left, right in pairs):
+        return contrast(reason="ends at different steps")
     if first is None:
-        return found(state=Contrast.EQUAL, difference=0.0, low=0.0, high=0.0)
-    return _tested(found, [two.value - one.value for one, two in pairs])
+        return contrast(state=Contrast.EQUAL, difference=0.0, low=0.0, high=0.0)
+    return _tested(contrast, [right.value - left.value for left, right in pairs])
 
 
-def _tested(found: partial[MetricContrast], differences: list[float]) -> MetricContrast:
+def _tested(contrast: partial[MetricContrast], differences: list[float]) -> MetricContrast:
     """What the differences of pairs come to."""
     if not all(map(math.isfinite, differences)):
-        return found(reason="a value is NaN or infinite")
+        return contrast(reason="a value is NaN or infinite")
     if len(differences) < LEAST_SEEDS:
-        return found(difference=_finite(_mean(differences)), reason=f"under {LEAST_SEEDS} seeds")
+        return contrast(difference=_finite(_mean(differences)), reason=f"under {LEAST_SEEDS} seeds")
     sample = sample_of(differences)
     low, high = (None, None) if sample is None else _interval(sample)
     if sample is None or low is None or high is None:
-        return found(reason="the values are too large to distinguish")
+        return contrast(reason="the values are too large to distinguish")
     state = Contrast.NOT_SHOWN if low <= 0 <= high else Contrast.DIFFERENT
-    return found(state=state, difference=sample.mean, low=low, high=high)
+    return contrast(state=state, difference=sample.mean, low=low, high=high)
 
 
 def _last(run: StudyRun, metric: str) -> Point | None:
     return next((value.point for value in run.values if value.metric == metric), None)
 
 
-def _first_step(one: Points, two: Points) -> int | None:
+def _first_step(left: Points, right: Points) -> int | None:
     """The first step with other bits, or that only one of the two has."""
-    if one == two:
+    if left == right:
         return None
-    pairs = dict(one.pairs()), dict(two.pairs())
+    pairs = dict(left.pairs()), dict(right.pairs())
     steps = sorted(pairs[0].keys() | pairs[1].keys())
     return next((step for step in steps if _bits(pairs[0], step) != _bits(pairs[1], step)), None)
 

@@ -50,13 +50,13 @@ class ElementType:
 
         For floats that is units in the last place; the two zeros are one number.
         """
-        one, other = self._ordered(left), self._ordered(right)
+        first, second = self._ordered(left), self._ordered(right)
         # sorted first: an unsigned difference the wrong way round would wrap
-        larger, smaller = np.maximum(one, other), np.minimum(one, other)
+        larger, smaller = np.maximum(first, second), np.minimum(first, second)
         # modulo the width, so that the widest distance fits as well
-        unsigned = np.dtype(f"<u{one.dtype.itemsize}")
-        found: Raw = larger.view(unsigned) - smaller.view(unsigned)
-        return found
+        unsigned = np.dtype(f"<u{first.dtype.itemsize}")
+        gaps: Raw = larger.view(unsigned) - smaller.view(unsigned)
+        return gaps
 
     def _ordered(self, raw: Raw) -> Raw:
         if not (self.is_float and self.signed):
@@ -200,16 +200,16 @@ class BlockSums:
         self.infinities = _added(self.infinities, other.infinities)
 
 
-def _added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return one[0] + other[0], one[1] + other[1]
+def _added(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+    return left[0] + right[0], left[1] + right[1]
 
 
 class _Scratch(threading.local):
     """Two blocks for each thread: memory that is asked for anew costs more than the arithmetic."""
 
     def __init__(self) -> None:
-        self.one = np.empty(BLOCK, dtype=np.float64)
-        self.other = np.empty(BLOCK, dtype=np.float64)
+        self.left = np.empty(BLOCK, dtype=np.float64)
+        self.right = np.empty(BLOCK, dtype=np.float64)
         self.classes = np.empty(BLOCK, dtype=np.intp)
 
 
@@ -231,20 +231,20 @@ def add_block(
     if differing and (sums.first is None or first < sums.first):
         index = first + int(np.argmax(changed))
         sums.first = index if sums.first is None else min(sums.first, index)
-    one, other = kind.numbers(left), kind.numbers(right)
-    squares = _all_squares(one, other, differ=differing > 0)
+    one_side, other_side = kind.numbers(left), kind.numbers(right)
+    squares = _all_squares(one_side, other_side, differ=differing > 0)
     # one look at two sums instead of one at each element: a NaN or infinity makes its sum so too
     if not math.isfinite(squares[0] + squares[1]):
-        fit = _note_odd_ones(sums, kind, one, other)
-        left, right, one, other = left[fit], right[fit], one[fit], other[fit]
-        squares = _all_squares(one, other, differ=differing > 0)
-    sums.finite += len(one)
-    if not differing or not len(one):
-        counts[0] += len(one)
+        fit = _note_odd_ones(sums, kind, one_side, other_side)
+        left, right, one_side, other_side = left[fit], right[fit], one_side[fit], other_side[fit]
+        squares = _all_squares(one_side, other_side, differ=differing > 0)
+    sums.finite += len(one_side)
+    if not differing or not len(one_side):
+        counts[0] += len(one_side)
         return squares
     _add_distances(sums, kind, (left, right), counts)
     add_gaps = _add_narrow_gaps if kind.narrow else _add_wide_gaps
-    add_gaps(sums, one, other)
+    add_gaps(sums, one_side, other_side)
     return squares
 
 
@@ -257,15 +257,15 @@ def _elements(kind: ElementType, marked: Mask) -> int:
 def _all_squares(left: Numbers, right: Numbers, *, differ: bool) -> tuple[float, float, float]:
     """The sums of squares of left, right and difference, in float64."""
     # in float64: squares of float32 overflow from 2**64 on
-    one = _scratch.one[: len(left)]
-    np.copyto(one, left)
-    first = _squares(one)
+    numbers = _scratch.left[: len(left)]
+    np.copyto(numbers, left)
+    first = _squares(numbers)
     if not differ:
         return first, first, 0.0
-    other = _scratch.other[: len(right)]
+    other = _scratch.right[: len(right)]
     np.copyto(other, right)
     second = _squares(other)
-    return first, second, _squares(np.subtract(one, other, out=one))
+    return first, second, _squares(np.subtract(numbers, other, out=numbers))
 
 
 def _squares(values: NDArray[np.float64]) -> float:
@@ -296,23 +296,23 @@ def _add_distances(
     if not kind.is_float:
         return
     # float32 rounds monotonically, so a distance never falls into a class below its own
-    rounded = _scratch.other.view(np.float32)[: len(distances)]
+    rounded = _scratch.right.view(np.float32)[: len(distances)]
     np.copyto(rounded, distances, casting="unsafe")
     classes = np.right_shift(
         rounded.view(np.int32), CLASS_BITS, out=_scratch.classes[: len(distances)]
     )
     np.maximum(classes, LOWEST_CLASS, out=classes)
     classes -= LOWEST_CLASS
-    found = np.bincount(classes)
-    counts[: len(found)] += found
+    in_class = np.bincount(classes)
+    counts[: len(in_class)] += in_class
 
 
 def _float_distances(kind: ElementType, left: Raw, right: Raw) -> Raw:
     """Where signs agree, which is nearly everywhere, patterns are as far apart as numbers are."""
     # the sign bit of the exclusive or is set where the two signs differ
-    crossed = np.bitwise_xor(left, right, out=_scratch.other.view(left.dtype)[: len(left)])
+    crossed = np.bitwise_xor(left, right, out=_scratch.right.view(left.dtype)[: len(left)])
     crossed_anywhere = crossed.min() < 0
-    gaps = np.subtract(left, right, out=_scratch.one.view(left.dtype)[: len(left)])
+    gaps = np.subtract(left, right, out=_scratch.left.view(left.dtype)[: len(left)])
     np.abs(gaps, out=gaps)
     distances = gaps.view(np.dtype(f"<u{gaps.dtype.itemsize}"))
     if crossed_anywhere:
@@ -323,7 +323,7 @@ def _float_distances(kind: ElementType, left: Raw, right: Raw) -> Raw:
 
 def _add_narrow_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
     """Differences of float32."""
-    gaps = np.subtract(left, right, out=_scratch.one.view(np.float32)[: len(left)])
+    gaps = np.subtract(left, right, out=_scratch.left.view(np.float32)[: len(left)])
     np.abs(gaps, out=gaps)
     largest = float(gaps.max())
     # a difference of two finite numbers may leave float32, but not float64
@@ -334,7 +334,7 @@ def _add_narrow_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
         # rounding keeps order, so the largest one is among those that look largest
         _take_exact(sums, left, right, gaps == np.float32(largest))
     # the magnitudes stand in the two halves of the other block
-    scale, magnitude = np.split(_scratch.other.view(np.float32), 2)
+    scale, magnitude = np.split(_scratch.right.view(np.float32), 2)
     scale = np.abs(left, out=scale[: len(left)])
     np.maximum(scale, np.abs(right, out=magnitude[: len(left)]), out=scale)
     smallest = np.finfo(np.float32).smallest_normal
@@ -356,16 +356,16 @@ def _take_exact(sums: BlockSums, left: Numbers, right: Numbers, which: Mask) -> 
 
 def _add_wide_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
     """Differences in float64."""
-    one, other = left.astype(np.float64), right.astype(np.float64)
-    gaps = one - other
+    first, second = left.astype(np.float64), right.astype(np.float64)
+    gaps = first - second
     np.abs(gaps, out=gaps)
     sums.largest = max(sums.largest, float(gaps.max()))
-    scale = np.maximum(np.abs(one), np.abs(other))
+    scale = np.maximum(np.abs(first), np.abs(second))
     usual = (scale >= 1 / LIFT) & (scale <= LIFT)
     if not usual.all():
         # a ratio stays when both numbers are brought nearer to one
         nearer = np.where(scale < 1, LIFT, 1 / LIFT)
-        gaps = np.where(usual, gaps, np.abs(one * nearer - other * nearer))
+        gaps = np.where(usual, gaps, np.abs(first * nearer - second * nearer))
         scale = np.where(usual, scale, np.maximum(scale * nearer, 1 / LIFT))
     sums.largest_relative = max(sums.largest_relative, float((gaps / scale).max()))
 
@@ -442,7 +442,7 @@ class TensorNumbers:
         """Take a stretch that begins at byte `start`; it holds whole elements."""
         bits = np.dtype(self._type.bits)
         first = start // bits.itemsize
-        one, other = np.frombuffer(left, bits), np.frombuffer(right, bits)
+        one_side, other_side = np.frombuffer(left, bits), np.frombuffer(right, bits)
         total = BlockSums()
         counts = np.zeros(CLASSES, dtype=np.int64)
         with np.errstate(all="ignore"):
@@ -450,11 +450,11 @@ class TensorNumbers:
                 add_block(
                     total,
                     self._type,
-                    (one[at : at + BLOCK], other[at : at + BLOCK]),
+                    (one_side[at : at + BLOCK], other_side[at : at + BLOCK]),
                     first + at,
                     counts,
                 )
-                for at in range(0, len(one), BLOCK)
+                for at in range(0, len(one_side), BLOCK)
             ]
         # only the small totals are added under the lock; the arithmetic ran without it
         with self._lock:

@@ -149,13 +149,13 @@ def _by_rule(series: MetricSeries, tolerances: tuple[Tolerance, ...]) -> dict[in
     """The points of a metric by the place of the tolerance that decides them."""
     rules = tolerances_for(series.name, tolerances)
     places = {id(rule): place for place, rule in enumerate(tolerances)}
-    found: dict[int, list[Pair]] = {}
+    by_rule: dict[int, list[Pair]] = {}
     last = last_step(series)
     for step, value in series.points.pairs() if rules else ():
         rule = tolerance_at(step, last, rules)
         if rule is not None:
-            found.setdefault(places[id(rule)], []).append((step, value))
-    return found
+            by_rule.setdefault(places[id(rule)], []).append((step, value))
+    return by_rule
 
 
 def _use(
@@ -196,10 +196,10 @@ def _share(change: Change) -> float:
     return change[0]
 
 
-def _change(found: Change | None) -> LeastChange | None:
-    if found is None:
+def _change(change: Change | None) -> LeastChange | None:
+    if change is None:
         return None
-    share, absolute, metric, step = found
+    share, absolute, metric, step = change
     return LeastChange(metric=metric, step=step, share=share, absolute=absolute)
 
 

@@ -184,12 +184,12 @@ def _weights(content: StateContent, max_bytes: int) -> Weights:
 
 
 def _pairs(ours: Weights, theirs: Weights) -> Iterator[TensorPair]:
-    for path, one in ours.items():
-        other, kind = theirs.get(path), ELEMENT_TYPES.get(one.dtype)
+    for path, leaf in ours.items():
+        other, kind = theirs.get(path), ELEMENT_TYPES.get(leaf.dtype)
         if other is None or kind is None or not kind.is_float or kind.parts > 1:
             continue
-        if (one.dtype, one.shape) == (other.dtype, other.shape):
-            yield TensorPair(one, other)
+        if (leaf.dtype, leaf.shape) == (other.dtype, other.shape):
+            yield TensorPair(leaf, other)
 
 
 def _added_up(pairs: Sequence[TensorPair], threads: int) -> NumberTotals:

@@ -64,7 +64,7 @@ def compare_work(expected: WorkingResult, observed: WorkingResult) -> tuple[Work
     """How many samples and backward passes a step has, where both sides know it and differ."""
     pairs = _at_common_steps(expected, observed)
     in_a_step = (
-        _work(kind, [(step, count(one), count(other)) for step, (one, other) in pairs])
+        _work(kind, [(step, count(left), count(right)) for step, (left, right) in pairs])
         for kind, count in COUNTS.items()
     )
     others = sorted({int(name) for _, both in pairs for side in both for name in side.after})
@@ -74,8 +74,8 @@ def compare_work(expected: WorkingResult, observed: WorkingResult) -> tuple[Work
             _work(
                 WorkKind.TURNS,
                 [
-                    (step, _turn(expected, one, optimizer), _turn(observed, other, optimizer))
-                    for step, (one, other) in pairs
+                    (step, _turn(expected, left, optimizer), _turn(observed, right, optimizer))
+                    for step, (left, right) in pairs
                 ],
             ),
         )
@@ -104,7 +104,8 @@ def _steps_of(side: WorkingResult, optimizer: int) -> int:
     """How many steps an optimizer took, as far as its losses show: of one without them 0."""
     name = of_optimizer(LOSS, optimizer)
     return max(
-        (max(one.points.steps, default=0) for one in side.metrics if one.name == name), default=0
+        (max(metric.points.steps, default=0) for metric in side.metrics if metric.name == name),
+        default=0,
     )
 
 
@@ -127,7 +128,7 @@ def _turn(side: WorkingResult, given: StepGiven, optimizer: int) -> int | None:
 
 def _work(kind: WorkKind, rows: list[tuple[int, int | None, int | None]]) -> WorkChange | None:
     # 0: it has no loader, or none that was seen, so that nothing is known of its batches
-    known = [(step, one, other) for step, one, other in rows if one and other]
+    known = [(step, left, right) for step, left, right in rows if left and right]
     differing = [row for row in known if row[1] != row[2]]
     if not differing:
         return None
@@ -146,7 +147,7 @@ def _at_common_steps(
     pairs = (
         (step, given_at(expected.given, step), given_at(observed.given, step)) for step in steps
     )
-    return [(step, (one, other)) for step, one, other in pairs if one and other]
+    return [(step, (left, right)) for step, left, right in pairs if left and right]
 
 
 def _told_until(last: int) -> Iterator[int]:
@@ -172,19 +173,19 @@ class _Course:
     @property
     def moves(self) -> bool:
         """Whether it is not the same all the way, on either side."""
-        one = {row[1] for row in self.rows} | {self.ends[0]} - {""}
+        fingerprints = {row[1] for row in self.rows} | {self.ends[0]} - {""}
         other = {row[2] for row in self.rows} | {self.ends[1]} - {""}
-        return len(one) > 1 or len(other) > 1
+        return len(fingerprints) > 1 or len(other) > 1
 
     @property
     def factor(self) -> str:
         """By what the one is multiplied to give the other at each step; empty where by nothing."""
-        pairs = [(one, other) for _, one, other in self.rows]
+        pairs = [(left, right) for _, left, right in self.rows]
         if self.same_length and all(self.ends):
             pairs.append(self.ends)
         ratios = [ratio for pair in pairs if (ratio := _ratio(*pair)) is not None]
         if not ratios or any(
-            not math.isclose(one, ratios[0], rel_tol=PROPORTIONAL) for one in ratios
+            not math.isclose(quotient, ratios[0], rel_tol=PROPORTIONAL) for quotient in ratios
         ):
             return ""
         return _short(ratios[0]) if math.isfinite(ratios[0]) and ratios[0] > 0 else ""
@@ -206,7 +207,7 @@ def compare_optimizer_settings(
     ended = {delta.name for delta in tensors} if same_length else set()
     before, after = (side.checkpoint.optimizer_settings for side in (expected, observed))
     names = {name for _, both in pairs for side in both for name in side.settings}
-    found = (
+    changes = (
         change
         for name in sorted(names | ended)
         if (match := OPTIMIZER_SETTING.fullmatch(name)) and match["setting"] not in BOOKKEEPING
@@ -217,7 +218,7 @@ def compare_optimizer_settings(
     numbers = _optimizers((*names, *before, *after), pairs)
     return tuple(
         change.model_copy(update={"alone": numbers == {change.optimizer}})
-        for change in (*classes, *_merged(dict.fromkeys(found)))
+        for change in (*classes, *_merged(dict.fromkeys(changes)))
     )
 
 
@@ -235,10 +236,10 @@ def _classes(
 ) -> Iterator[OptimizerSettingChange]:
     _, (before, after) = pairs[-1] if pairs else (0, (StepGiven(step=1), StepGiven(step=1)))
     for optimizer in sorted(before.kinds.keys() & after.kinds.keys()):
-        one, other = before.kinds[optimizer], after.kinds[optimizer]
-        if one != other:
+        left, right = before.kinds[optimizer], after.kinds[optimizer]
+        if left != right:
             yield OptimizerSettingChange(
-                optimizer=int(optimizer), name=CLASS, before=one, after=other, step=1
+                optimizer=int(optimizer), name=CLASS, before=left, after=right, step=1
             )
 
 
@@ -252,8 +253,8 @@ def _change(
 ) -> OptimizerSettingChange | None:
     course = _Course(
         rows=tuple(
-            (step, one.settings.get(name, ""), other.settings.get(name, ""))
-            for step, (one, other) in pairs
+            (step, left.settings.get(name, ""), right.settings.get(name, ""))
+            for step, (left, right) in pairs
         ),
         ends=(ends[0].get(name, ""), ends[1].get(name, "")),
         same_length=same_length,
@@ -296,9 +297,9 @@ def _as_given(
     for _, both in pairs[-1:]:
         words = [word | side.settings for word, side in zip(words, both, strict=True)]
     for given in GIVEN_RATES:
-        one, other = (word.get(f"{group}/{given}", "") for word in words)
-        if one and other and one != other:
-            return one, other
+        left, right = (word.get(f"{group}/{given}", "") for word in words)
+        if left and right and left != right:
+            return left, right
     begun = words[0].get(f"{group}/{GIVEN_RATES[-1]}", "")
     return begun, begun
 
@@ -313,8 +314,8 @@ def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSett
     for change in changes:
         ratio = change.factor
         if not ratio and change.scheduled and change.before and change.after:
-            found = _ratio(change.before, change.after)
-            ratio = _short(found) if found is not None and math.isfinite(found) else ""
+            factor = _ratio(change.before, change.after)
+            ratio = _short(factor) if factor is not None and math.isfinite(factor) else ""
         # one that is like no other stays alone
         key = (ratio, change.factor, change.step) if ratio else (len(alike),)
         key = (change.optimizer, change.name, change.scheduled, *key)
@@ -333,12 +334,12 @@ def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSett
 def _ratio(before: str, after: str) -> float | None:
     """None for two zeros, which are in any proportion; infinite where there is none."""
     try:
-        one, other = float(before), float(after)
+        left, right = float(before), float(after)
     except ValueError:
         return math.inf
-    if one == other == 0:
+    if left == right == 0:
         return None
-    return other / one if one and math.isfinite(one) and math.isfinite(other) else math.inf
+    return right / left if left and math.isfinite(left) and math.isfinite(right) else math.inf
 
 
 def _short(ratio: float) -> str:

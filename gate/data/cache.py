@@ -69,8 +69,8 @@ def wrong_md5(files: Iterable[tuple[Path, str]], *, dos2unix: bool) -> Iterator[
     # batches: a future for each of a million files would take more memory than their bytes
     batches = iter(lambda: tuple(islice(pending, BATCH_FILES)), ())
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as threads:
-        for found in threads.map(wrong, batches):
-            yield from found
+        for wrong_names in threads.map(wrong, batches):
+            yield from wrong_names
 
 
 def _differs(path: Path, digest: str, *, dos2unix: bool) -> bool:
@@ -136,16 +136,16 @@ class SharedCache:
 
     def claim(self, names: Iterable[str]) -> tuple[str, ...]:
         """Keep these for this process; those that are not there are answered, each once."""
-        wanted = tuple(dict.fromkeys(names))
+        claimed = tuple(dict.fromkeys(names))
         with self._faults():
             self._open()
             # an eviction in between would not know of the claim
             with self._locked(self.root / "lock", exclusive=False):
                 if self._using is None:
                     self._using = self._register()
-                os.write(self._using, "".join(f"{name}\n" for name in wanted).encode())
-                missing = tuple(name for name in wanted if not os.path.lexists(self.path(name)))
-            for name in set(wanted) - set(missing):
+                os.write(self._using, "".join(f"{name}\n" for name in claimed).encode())
+                missing = tuple(name for name in claimed if not os.path.lexists(self.path(name)))
+            for name in set(claimed) - set(missing):
                 with suppress(FileNotFoundError):
                     writing.set_time_to_now(self._size_file(name))
         return missing
@@ -316,7 +316,7 @@ class SharedCache:
     def _lock(self, descriptor: int, path: Path, wait_seconds: float, *, exclusive: bool) -> None:
         kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
         end = time.monotonic() + wait_seconds
-        told = False
+        waiting_announced = False
         while True:
             try:
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -327,9 +327,9 @@ class SharedCache:
                         hint="Wait for the other gate, or raise fetch.timeout_seconds.",
                     ) from None
                 # the cache's own lock is held for moments only
-                if not told and path.parent != self.root:
+                if not waiting_announced and path.parent != self.root:
                     self._progress.step("waiting for another gate that fetches the same data")
-                told = True
+                waiting_announced = True
                 time.sleep(POLL_SECONDS)
             else:
                 return

@@ -33,8 +33,8 @@ def listing_line(file: ListedFile) -> bytes:
         escaped = escaped.replace(sign, text)
     # such a line begins with a backslash (coreutils' manual, md5sum)
     mark = b"\\" if escaped != name else b""
-    told = file.sha256 or str(file.size_bytes)
-    return mark + told.encode("ascii") + b"  " + escaped + b"\n"
+    content = file.sha256 or str(file.size_bytes)
+    return mark + content.encode("ascii") + b"  " + escaped + b"\n"
 
 
 def listing_digest(files: Sequence[ListedFile]) -> str:

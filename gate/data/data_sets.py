@@ -85,7 +85,9 @@ DataSets = Annotated[tuple[DataSet, ...], Field(max_length=MAX_SOURCES + 1)]
 
 def same_data(before: DataSets, after: DataSets) -> bool:
     """Whether two lists of data sets have the same names and digests."""
-    left, right = ({one.name: one.sha256 for one in sets} for sets in (before, after))
+    left, right = (
+        {data_set.name: data_set.sha256 for data_set in sets} for sets in (before, after)
+    )
     return left == right
 
 
@@ -94,8 +96,8 @@ def brings_data(base: DataSets, head: DataSets) -> bool:
 
     What the base commit's preprocessing writes is known only once it has run.
     """
-    after = {one.name: one.sha256 for one in head}
-    return any(after.get(one.name) != one.sha256 for one in base)
+    after = {data_set.name: data_set.sha256 for data_set in head}
+    return any(after.get(data_set.name) != data_set.sha256 for data_set in base)
 
 
 class DataMove(Document):

@@ -107,9 +107,9 @@ def _parsed(data: bytes) -> RawConfigParser:
 
 def _remotes(parsed: RawConfigParser) -> Iterator[tuple[str, dict[str, str]]]:
     for section in parsed.sections():
-        found = _REMOTE.match(section)
-        if found is not None:
-            yield found["name"].lower(), dict(parsed[section])
+        match = _REMOTE.match(section)
+        if match is not None:
+            yield match["name"].lower(), dict(parsed[section])
 
 
 def _taken(name: str, values: dict[str, str], top: Path, *, own_files: bool) -> dict[str, str]:
@@ -317,13 +317,13 @@ class DvcFetch:
 
     def fetch(self, pointers: Iterable[DataPointer], staging: Path) -> None:
         """Have the content of all pointers in the cache; raises `DataError`."""
-        wanted = tuple(pointers)
+        pointers_to_fetch = tuple(pointers)
         room = self.cache.make_room(
-            sum(pointer.size_bytes or 0 for pointer in wanted), f"data: {self.entry}"
+            sum(pointer.size_bytes or 0 for pointer in pointers_to_fetch), f"data: {self.entry}"
         )
         program = self.tools.find("dvc", INSTALL_HINT)
         text, remote = fetch_config(self.trusted, self.top, staging / "objects")
-        _lay_out(staging, text, wanted)
+        _lay_out(staging, text, pointers_to_fetch)
         try:
             call = _Call(
                 fetch=self,
@@ -334,11 +334,11 @@ class DvcFetch:
             )
             listings = {
                 pointer.digest: call.listing(pointer, remote)
-                for pointer in wanted
+                for pointer in pointers_to_fetch
                 if pointer.is_folder
             }
             done = call.dvc("fetch", "wanted.dvc")
-            for pointer in wanted:
+            for pointer in pointers_to_fetch:
                 self._keep(pointer, staging, listings.get(pointer.digest), done)
         finally:
             # it may hold a login of the clone's config.local

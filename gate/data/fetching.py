@@ -129,10 +129,12 @@ def default_cache(environment: Mapping[str, str]) -> Path:
 
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
-    told = environment.get("XDG_CACHE_HOME", "")
+    configured = environment.get("XDG_CACHE_HOME", "")
     home = Path(environment.get("HOME") or Path.home())
     # "All paths must be absolute. If an implementation encounters a relative path ... ignore it"
-    return (Path(told) if Path(told).is_absolute() else home / ".cache") / DEFAULT_FOLDER
+    return (
+        Path(configured) if Path(configured).is_absolute() else home / ".cache"
+    ) / DEFAULT_FOLDER
 
 
 class Fetcher:
@@ -289,11 +291,11 @@ class Fetcher:
     def _have(
         self,
         source: DataSource,
-        wanted: Mapping[str, Callable[[Path], bool]],
+        checks: Mapping[str, Callable[[Path], bool]],
         fetch: Callable[[tuple[str, ...], Path], None],
     ) -> None:
         """Have all objects in the cache, whole; only one gate at a time fetches them."""
-        missing = self._missing(source, wanted)
+        missing = self._missing(source, checks)
         if not missing:
             return
         key = sha256("\n".join(sorted(missing)).encode()).hexdigest()
@@ -307,15 +309,15 @@ class Fetcher:
             self._cache.done(staging)
 
     def _missing(
-        self, source: DataSource, wanted: Mapping[str, Callable[[Path], bool]]
+        self, source: DataSource, checks: Mapping[str, Callable[[Path], bool]]
     ) -> tuple[str, ...]:
         """What is not there, or, where every byte is to be read, is not what its name says."""
-        missing = self._cache.claim(wanted)
+        missing = self._cache.claim(checks)
         if source.verify is not Verify.FULL:
             return missing
         spoilt = [
             name
-            for name, is_sound in wanted.items()
+            for name, is_sound in checks.items()
             if name not in missing and not is_sound(self._cache.path(name))
         ]
         for name in spoilt:

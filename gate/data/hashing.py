@@ -105,8 +105,8 @@ class _Position:
         below = folder.startswith(self._folder)
         start = self._descriptor if below else self._root
         rest = folder.removeprefix(self._folder) if below else folder
-        with opened_folder(start, rest) as found:
-            os.dup2(found, self._descriptor, inheritable=False)
+        with opened_folder(start, rest) as opened:
+            os.dup2(opened, self._descriptor, inheritable=False)
         self._folder = folder
         return self._descriptor
 
@@ -316,7 +316,7 @@ class DigestCache:
 
     def known(self, files: Sequence[ListedFile]) -> dict[int, str]:
         """The digests that are known, by the files' places in the order given."""
-        found: dict[int, str] = {}
+        digests: dict[int, str] = {}
         with self._quiet(), self._opened() as database:
             for device, places in groupby(range(len(files)), lambda place: files[place].stamp[0]):
                 while some := list(islice(places, ASKED_AT_ONCE)):
@@ -328,8 +328,8 @@ class DigestCache:
                         digest = rows.get(key)
                         # the table may hold anything: only a digest is one
                         if isinstance(digest, str) and _DIGEST.match(digest):
-                            found[place] = digest
-        return found
+                            digests[place] = digest
+        return digests
 
     def remember(self, files: Iterable[ListedFile], began_ns: int) -> None:
         """Keep the digests of files that had settled when the listing began, by `now_ns`."""

@@ -51,17 +51,17 @@ def take_listing(source: Path, verify: Verify, digests: DigestCache | None) -> L
     began_ns = digests.now_ns() if digests else 0
     with gc_paused():
         files, unreadable = _seen_files(source)
-        wanted = [number for number, _ in enumerate(files)]
+        numbers = [number for number, _ in enumerate(files)]
         if digests:
             for number, digest in digests.known(files).items():
                 files[number] = files[number]._replace(sha256=digest)
-            wanted = [number for number, file in enumerate(files) if not file.sha256]
+            numbers = [number for number, file in enumerate(files) if not file.sha256]
         elif verify is Verify.SAMPLE:
             chosen = sampled([file.name for file in files])
-            wanted = [number for number, file in enumerate(files) if file.name in chosen]
-        _digest_files(source, files, wanted)
+            numbers = [number for number, file in enumerate(files) if file.name in chosen]
+        _digest_files(source, files, numbers)
         if digests:
-            digests.remember((files[number] for number in wanted), began_ns)
+            digests.remember((files[number] for number in numbers), began_ns)
     return Listing(files=tuple(files), verify=verify, unreadable=unreadable)
 
 
@@ -77,14 +77,18 @@ def first_change(source: Path, listing: Listing) -> str:
     moved: list[str] = []
     again: list[ListedFile] = []
     listed = {file.name: file for file in listing.files}
-    for each in _seen_all(source):
-        if stat.S_ISDIR(each.mode):
+    for seen_file in _seen_all(source):
+        if stat.S_ISDIR(seen_file.mode):
             continue
-        file = listed.pop(each.name, None)
-        if file is None or not stat.S_ISREG(each.mode) or each.size_bytes != file.size_bytes:
-            moved.append(each.name)
-        elif each.stamp != file.stamp:
-            again.append(file._replace(stamp=each.stamp))
+        file = listed.pop(seen_file.name, None)
+        if (
+            file is None
+            or not stat.S_ISREG(seen_file.mode)
+            or seen_file.size_bytes != file.size_bytes
+        ):
+            moved.append(seen_file.name)
+        elif seen_file.stamp != file.stamp:
+            again.append(file._replace(stamp=seen_file.stamp))
     moved += listed
     moved += [file.name for file in again if not file.sha256]
     before = [file for file in again if file.sha256]
@@ -100,16 +104,16 @@ def _seen_files(source: Path) -> tuple[list[ListedFile], tuple[str, ...]]:
     """All files, not read yet, by the bytes of their names; and what others may not read."""
     files: list[ListedFile] = []
     unreadable: list[str] = []
-    for each in _seen_all(source):
-        folder = stat.S_ISDIR(each.mode)
-        if not folder and not stat.S_ISREG(each.mode):
-            raise unusual_file_fault(source, each.name, each.mode)
+    for listed in _seen_all(source):
+        folder = stat.S_ISDIR(listed.mode)
+        if not folder and not stat.S_ISREG(listed.mode):
+            raise unusual_file_fault(source, listed.name, listed.mode)
         needed = ENTERED_BY_OTHERS if folder else READ_BY_OTHERS
-        if each.mode & needed != needed:
-            names = [*unreadable, shown_name(each.name or source.name)]
+        if listed.mode & needed != needed:
+            names = [*unreadable, shown_name(listed.name or source.name)]
             unreadable = sorted(names)[:MAX_UNREADABLE]
         if not folder:
-            files.append(ListedFile(each.name, each.size_bytes, "", each.stamp))
+            files.append(ListedFile(listed.name, listed.size_bytes, "", listed.stamp))
     if not files:
         raise DataError(
             f"{place(source, '')} holds no file",
@@ -152,18 +156,18 @@ def _root(source: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _digest_files(source: Path, files: list[ListedFile], wanted: Sequence[int]) -> None:
+def _digest_files(source: Path, files: list[ListedFile], chosen: Sequence[int]) -> None:
     """Fill in the digests of the files at those places, several files at a time."""
-    if not wanted:
+    if not chosen:
         return
     buffers = Buffers()
-    if not files[wanted[0]].name:
+    if not files[chosen[0]].name:
         files[0] = files[0]._replace(
             sha256=file_digest(None, str(source), files[0], source, buffers)
         )
         return
     with _root(source) as root:
-        batches = sorted(_batches(files, wanted), key=lambda batch: -_bytes_of(files, batch))
+        batches = sorted(_batches(files, chosen), key=lambda batch: -_bytes_of(files, batch))
         # the largest first: the last one must not keep one core busy alone
         tasks: list[Callable[[], object]] = [
             partial(_digest_batch, root, source, files, batch, buffers) for batch in batches
@@ -183,9 +187,9 @@ def _digest_batch(
             files[number] = file._replace(sha256=digest)
 
 
-def _batches(files: Sequence[ListedFile], wanted: Sequence[int]) -> Iterator[list[int]]:
+def _batches(files: Sequence[ListedFile], chosen: Sequence[int]) -> Iterator[list[int]]:
     """Neighbours in one folder, so that a thread opens it once for some files."""
-    for _, neighbours in groupby(wanted, key=lambda number: _split(files[number].name)[0]):
+    for _, neighbours in groupby(chosen, key=lambda number: _split(files[number].name)[0]):
         batch: list[int] = []
         size_bytes = 0
         for number in neighbours:

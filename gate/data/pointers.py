@@ -45,8 +45,8 @@ def read_dvc(file: PointerFile, data: bytes) -> DataPointers:
     repository, in another remote or in no cache.
     """
     document = _parsed(file.path, data)
-    found = _of_lock(file, document) if _is_lock(file) else _of_dvc(file, document)
-    pointers = sorted(found, key=lambda pointer: pointer.path)
+    outputs = _of_lock(file, document) if _is_lock(file) else _of_dvc(file, document)
+    pointers = sorted(outputs, key=lambda pointer: pointer.path)
     if not pointers:
         raise _fault(file, "names no data")
     if len(pointers) > MAX_POINTERS:

@@ -48,15 +48,15 @@ def npy_columns(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
 
 def npz_columns(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
     """The arrays of an archive by their names; raises as `read_npy` and `zipfile` do."""
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     with zipfile.ZipFile(file) as archive:
-        members = [each for each in archive.infolist() if each.filename.endswith(MEMBER)]
+        members = [info for info in archive.infolist() if info.filename.endswith(MEMBER)]
         for member in members[:MAX_STATISTICS]:
             with archive.open(member) as stream:
                 column = _array(stream, budget)
             if column is not None:
-                found[member.filename.removesuffix(MEMBER)] = column
-    return found
+                columns[member.filename.removesuffix(MEMBER)] = column
+    return columns
 
 
 def _array(file: IO[bytes], budget: ReadingBudget) -> Column | None:
@@ -137,12 +137,12 @@ def data_statistics(
     columns: dict[tuple[Format, str], Column] = {}
     images: Counter[tuple[Path, str]] = Counter()
     try:
-        for folder, each, suffix in _found(files, source, name, budget):
+        for folder, table, suffix in _tables(files, source, name, budget):
             if suffix in IMAGES:
                 images[folder, suffix] += 1
                 continue
             kind, read = FORMATS[suffix]
-            for column, values in _read(files, folder / each, read, budget).items():
+            for column, values in _read(files, folder / table, read, budget).items():
                 if (kind, column) in columns:
                     columns[kind, column].join(values)
                 elif len(columns) < MAX_STATISTICS:
@@ -152,13 +152,13 @@ def data_statistics(
     # how far it would have come depends on the machine
     if not budget.in_time():
         return ()
-    told = [*_of_images(images, source)]
+    statistics = [*_of_images(images, source)]
     for (kind, column), values in columns.items():
-        told += _of_column(kind, column, values)
-    return tuple(told[:MAX_STATISTICS])
+        statistics += _of_column(kind, column, values)
+    return tuple(statistics[:MAX_STATISTICS])
 
 
-def _found(
+def _tables(
     files: Files, source: Path, name: str, budget: ReadingBudget
 ) -> Iterator[tuple[Path, str, str]]:
     """Folder, name and suffix of each file of a known suffix, in the order of names."""
@@ -173,17 +173,17 @@ def _found(
         names = files.list_names(folder, max_names=left)
         left -= len(names)
         folders = []
-        for each in names:
-            suffix = PurePosixPath(each).suffix.lower()
+        for path in names:
+            suffix = PurePosixPath(path).suffix.lower()
             if not budget.in_time():
                 return
             # a million images need no look at each
             if suffix in IMAGES:
-                yield folder, each, suffix
-            elif files.is_folder(folder / each):
-                folders.append(folder / each)
+                yield folder, path, suffix
+            elif files.is_folder(folder / path):
+                folders.append(folder / path)
             elif suffix in FORMATS:
-                yield folder, each, suffix
+                yield folder, path, suffix
         pending += reversed(folders)
 
 

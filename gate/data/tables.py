@@ -172,10 +172,10 @@ def named_counts(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by names that can be shown; empty where there are more than a record holds."""
     if len(counts) > MAX_CLASSES:
         return {}
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for name in sorted(counts):
-        found[shown_name(name, limit=MAX_SHOWN_NAME)] += counts[name]
-    return dict(found)
+        totals[shown_name(name, limit=MAX_SHOWN_NAME)] += counts[name]
+    return dict(totals)
 
 
 BLOCK_ROWS: Final = 8192

@@ -82,14 +82,14 @@ class Tools:
 
     def find(self, name: str, hint: str) -> str:
         """The program's path; `DataError` where there is none."""
-        told = self.environment.get("PATH", os.defpath).split(os.pathsep)
+        folders_of_path = self.environment.get("PATH", os.defpath).split(os.pathsep)
         # what was installed with the gate is there also where its environment is not activated
-        folders = (*told, str(Path(sys.executable).parent))
+        folders = (*folders_of_path, str(Path(sys.executable).parent))
         # a relative folder of the search path would be one of the commit under test
-        found = shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, folders)))
-        if found is None:
+        tool = shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, folders)))
+        if tool is None:
             raise DataError(f"data: {name} is not installed, or not on the PATH", hint=hint)
-        return found
+        return tool
 
     def run(self, call: ToolCall) -> ProcessResult:
         """Run it to its end, whatever its exit code.
@@ -157,17 +157,17 @@ class _Meter:
     def __init__(self, entry: str, progress: Progress) -> None:
         self._entry = entry
         self._progress = progress
-        self._began = self._told = time.monotonic()
+        self._began = self._last_line_seconds = time.monotonic()
 
     def line(self, line: bytes) -> None:
         """One line of output."""
-        found = _FETCHED.match(line.decode("utf-8", "replace").strip())
-        if found is None:
+        match = _FETCHED.match(line.decode("utf-8", "replace").strip())
+        if match is None:
             self._progress.output(without_password(line.decode("utf-8", "replace")).encode())
             return
         now = time.monotonic()
-        size = int(found[1])
-        if size and now - self._told >= TELL_SECONDS:
-            self._told = now
+        size = int(match[1])
+        if size and now - self._last_line_seconds >= TELL_SECONDS:
+            self._last_line_seconds = now
             rate = shown_rate(size, now - self._began)
             self._progress.step(f"{self._entry}: {shown_bytes(size)}, {rate}")

@@ -147,9 +147,9 @@ class Download(Connection):
                     part.restart()
                     self._to_the_end(part)
             if part.digest() != self._file.sha256:
-                found, size = part.digest(), part.size
+                digest, size = part.digest(), part.size
                 part.restart()
-                raise self._wrong(found, size)
+                raise self._wrong(digest, size)
         finally:
             part.close()
         return path
@@ -237,13 +237,13 @@ class Download(Connection):
         return int(length) if length.isascii() and length.isdigit() and len(length) < 19 else None  # noqa: PLR2004 - below 2**63
 
     def _take(self, response: requests.Response, part: _Part, room: int, whole: int | None) -> None:
-        began = told = self.policy.monotonic()
+        began = last_notice = self.policy.monotonic()
         first = part.size
         for piece in self.pieces(response.raw, room, max(0.0, self._ends_at - began)):
             part.take(piece)
             now = self.policy.monotonic()
-            if now - told >= TELL_SECONDS:
-                told = now
+            if now - last_notice >= TELL_SECONDS:
+                last_notice = now
                 of_all = f" of {shown_bytes(whole)}" if whole else ""
                 self._progress.step(
                     f"{self._file.entry}: {shown_bytes(part.size)}{of_all}, "
@@ -272,7 +272,7 @@ class Download(Connection):
             details=(safe_line(self._file.url),),
         )
 
-    def _wrong(self, found: str, size: int) -> DataError:
+    def _wrong(self, digest: str, size: int) -> DataError:
         return DataError(
             f"data: {self._file.entry}: {self._file.url} has another SHA-256 than declared",
             hint="If the new content is wanted, write its digest into repro-gate.yml; the download "
@@ -280,7 +280,7 @@ class Download(Connection):
             "discarded.",
             details=(
                 f"declared {self._file.sha256}",
-                f"found    {found} ({size:,} bytes)",
+                f"found    {digest} ({size:,} bytes)",
             ),
         )
 

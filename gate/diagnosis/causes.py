@@ -373,20 +373,20 @@ def work_words(change: WorkChange) -> str:
     """`each step reads 48 samples instead of 64`."""
     which = "each step" if change.every else f"step {change.step}"
     after, before = f"{change.after:,}", f"{change.before:,}"
-    one = change.after == 1
+    single = change.after == 1
     if change.kind is WorkKind.ROWS:
         return (
-            f"{which} gives the model {after} row{'' if one else 's'} of input (its first "
+            f"{which} gives the model {after} row{'' if single else 's'} of input (its first "
             f"dimension) instead of {before}"
         )
     if change.kind is WorkKind.TURNS:
         return (
             f"optimizer {change.optimizer} makes its step {change.step} after {after} "
-            f"step{'' if one else 's'} of optimizer 0 instead of {before}"
+            f"step{'' if single else 's'} of optimizer 0 instead of {before}"
         )
     if change.kind is WorkKind.SAMPLES:
-        return f"{which} reads {after} sample{'' if one else 's'} instead of {before}"
-    return f"{which} makes {after} backward pass{'' if one else 'es'} instead of {before}"
+        return f"{which} reads {after} sample{'' if single else 's'} instead of {before}"
+    return f"{which} makes {after} backward pass{'' if single else 'es'} instead of {before}"
 
 
 def _drift(first: Event, comparison: Comparison) -> Cause:
@@ -449,7 +449,7 @@ def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
 def _each_kind_once(changes: list[WorkChange]) -> list[WorkChange]:
     """Of optimizers that take other turns the first: a sentence for each of ten is not read."""
     kinds = [change.kind for change in changes]
-    return [one for place, one in enumerate(changes) if one.kind not in kinds[:place]]
+    return [change for place, change in enumerate(changes) if change.kind not in kinds[:place]]
 
 
 def _without_rows_of_passes(changes: list[WorkChange]) -> list[WorkChange]:

@@ -91,7 +91,9 @@ def class_of(
     likely = [suspect for suspect in suspects if not suspect.possible]
     if likely:
         # what leads to a seed stands before it
-        made = likely[0].kind in ORIGINS and any(one.kind is SuspectKind.SEED for one in likely)
+        made = likely[0].kind in ORIGINS and any(
+            suspect.kind is SuspectKind.SEED for suspect in likely
+        )
         return CauseClass.SEED if made else _of_suspect(likely[0], first)
     if drift and explaining(first, comparison):
         return CauseClass.OPTIMIZER
@@ -191,11 +193,11 @@ def diagnose_drift(comparison: Comparison, known: KnownLines = NOTHING_KNOWN) ->
     # no machine and no package sets these: what somebody changed goes first
     if not _settings_differ(comparison):
         return moved
-    found = _diagnosis(comparison, CauseQuestion(drift=True), known)
-    if found is None:
+    diagnosis = _diagnosis(comparison, CauseQuestion(drift=True), known)
+    if diagnosis is None:
         return moved
     beside = f"Besides, {moved.cause}."
-    return found.model_copy(update={"details": f"{found.details} {beside}".strip()})
+    return diagnosis.model_copy(update={"details": f"{diagnosis.details} {beside}".strip()})
 
 
 def _settings_differ(comparison: Comparison) -> bool:
@@ -260,7 +262,7 @@ def _at_work(sources: tuple[Source, ...], first: Event, comparison: Comparison) 
     ordered = first.kind is EventKind.STRUCTURE or (
         first.kind is EventKind.STATE and reordered(comparison)
     )
-    yield from (one for one in sources if ordered or one.call not in SETS)
+    yield from (source for source in sources if ordered or source.call not in SETS)
 
 
 def _remedy(cause: Cause, suspects: tuple[Suspect, ...], first: Event) -> str:
@@ -277,7 +279,7 @@ def _remedy(cause: Cause, suspects: tuple[Suspect, ...], first: Event) -> str:
 def _decides(suspects: tuple[Suspect, ...]) -> str:
     """What would tell the first two apart; a seed and where it came from are one cause."""
     two = suspects[:2]
-    kinds = {one.kind for one in two}
+    kinds = {suspect.kind for suspect in two}
     chain = SuspectKind.SEED in kinds and bool(kinds & ORIGINS)
     if len(two) != 2 or chain or two[0].possible != two[1].possible:  # noqa: PLR2004 - two are told apart
         return ""
@@ -305,60 +307,64 @@ def _let_wait(suspect: Suspect) -> str:
 
 
 REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
-    SuspectKind.UNSEEDED: lambda one: (
-        f"Pass seed= to reset() at {one.place}, or to the model that calls it"
-        if one.call == OF_AN_ENVIRONMENT
-        else f"Give {_seeded_at(one)} a constant seed"
+    SuspectKind.UNSEEDED: lambda suspect: (
+        f"Pass seed= to reset() at {suspect.place}, or to the model that calls it"
+        if suspect.call == OF_AN_ENVIRONMENT
+        else f"Give {_seeded_at(suspect)} a constant seed"
     ),
-    SuspectKind.SEED: lambda one: (
-        f"Seed {one.call} with {one.before} again at {one.place}"
-        if one.after
-        else f"Give {_seeded_at(one)} a constant seed"
+    SuspectKind.SEED: lambda suspect: (
+        f"Seed {suspect.call} with {suspect.before} again at {suspect.place}"
+        if suspect.after
+        else f"Give {_seeded_at(suspect)} a constant seed"
     ),
-    SuspectKind.ENTROPY: lambda one: (
-        f"Draw from a generator with a constant seed instead of {one.call}() at {one.place}"
+    SuspectKind.ENTROPY: lambda suspect: (
+        f"Draw from a generator with a constant seed instead of {suspect.call}() at {suspect.place}"
     ),
-    SuspectKind.DRAW: lambda one: (
-        f"Either give the thread at {one.place} a seeded generator of its own, or take what "
+    SuspectKind.DRAW: lambda suspect: (
+        f"Either give the thread at {suspect.place} a seeded generator of its own, or take what "
         "threads hand over in a fixed order"
-        if one.possible
-        else f"Give the thread at {one.place} a seeded generator of its own"
+        if suspect.possible
+        else f"Give the thread at {suspect.place} a seeded generator of its own"
     ),
-    SuspectKind.COMPLETION: lambda one: (
-        f"Receive from each rank by its number (src=) at {one.place}, in a fixed order"
-        if one.call in FROM_ANY_RANK
-        else f"Take the results at {one.place} in submission order, not as they complete"
+    SuspectKind.COMPLETION: lambda suspect: (
+        f"Receive from each rank by its number (src=) at {suspect.place}, in a fixed order"
+        if suspect.call in FROM_ANY_RANK
+        else f"Take the results at {suspect.place} in submission order, not as they complete"
     ),
-    SuspectKind.ORDER: lambda one: f"Sort what {one.call}() lists at {one.place}",
-    SuspectKind.PRECISION: lambda one: (
-        f"Keep {one.call} {one.before} for the whole training at {one.place}"
+    SuspectKind.ORDER: lambda suspect: f"Sort what {suspect.call}() lists at {suspect.place}",
+    SuspectKind.PRECISION: lambda suspect: (
+        f"Keep {suspect.call} {suspect.before} for the whole training at {suspect.place}"
     ),
-    SuspectKind.READ: lambda one: (
-        f"Declare {one.call} (`{entries_for(data_names((one.call,)))}`), and let nothing change it "
-        "while the gate runs"
+    SuspectKind.READ: lambda suspect: (
+        f"Declare {suspect.call} (`{entries_for(data_names((suspect.call,)))}`), "
+        "and let nothing change it while the gate runs"
     ),
     SuspectKind.SETTING: _leave,
-    SuspectKind.PROCESS: lambda one: f"Do not use {one.call}() at {one.place}",
-    SuspectKind.ADDRESS: lambda one: (
-        f"Sort what the {one.call} at {one.place} holds, or use a list"
-        if one.call in SETS
-        else f"Sort by something that is equal in each run, and not by {one.call}() at {one.place}"
+    SuspectKind.PROCESS: lambda suspect: f"Do not use {suspect.call}() at {suspect.place}",
+    SuspectKind.ADDRESS: lambda suspect: (
+        f"Sort what the {suspect.call} at {suspect.place} holds, or use a list"
+        if suspect.call in SETS
+        else "Sort by something that is equal in each run, "
+        f"and not by {suspect.call}() at {suspect.place}"
     ),
     SuspectKind.THREAD: _let_wait,
-    SuspectKind.CHILD: lambda one: (
-        f"Start `{one.call}` at {one.place} with the environment that the script itself has"
+    SuspectKind.CHILD: lambda suspect: (
+        f"Start `{suspect.call}` at {suspect.place} with the environment that the script itself has"
     ),
-    SuspectKind.CLOCK: lambda one: f"Count steps instead of asking {one.call}() at {one.place}",
+    SuspectKind.CLOCK: lambda suspect: (
+        f"Count steps instead of asking {suspect.call}() at {suspect.place}"
+    ),
 }
 
 
 WRITTEN: Final[dict[EventKind, Callable[[Suspect], str]]] = {
-    EventKind.STATE: lambda one: (
-        f"Save no time: leave out what {one.place} takes from {one.call}(), or exclude it with "
-        "train.checkpoint_exclude"
+    EventKind.STATE: lambda suspect: (
+        f"Save no time: leave out what {suspect.place} takes from {suspect.call}(), "
+        "or exclude it with train.checkpoint_exclude"
     ),
-    EventKind.METRIC: lambda one: (
-        f"Compare no time: leave what {one.place} takes from {one.call}() out of the metrics"
+    EventKind.METRIC: lambda suspect: (
+        f"Compare no time: leave what {suspect.place} takes from {suspect.call}() "
+        "out of the metrics"
     ),
 }
 

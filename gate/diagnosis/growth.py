@@ -235,15 +235,15 @@ def varied_words(variation: Variation, run: RunEvidence) -> tuple[str, str]:
 
     One process in which it was varied is enough.
     """
-    told = [
+    words = [
         source
         for source in run.sources
         if source.kind is SourceKind.VARIED and source.call == variation.name
     ]
-    varied = next((source.after for source in told if source.after), "")
+    varied = next((source.after for source in words if source.after), "")
     if varied:
         return varied, ""
-    return "", next((source.before for source in told if source.before), variation.unused)
+    return "", next((source.before for source in words if source.before), variation.unused)
 
 
 def reading_lines(
@@ -251,7 +251,7 @@ def reading_lines(
 ) -> tuple[ReadingLine, ...]:
     """The lines that may have read it before the first divergence, those that surely ran first."""
     last = None if first is None else first.step
-    found = {
+    lines = {
         ReadingLine(
             place=source.place,
             call=source.call,
@@ -265,5 +265,5 @@ def reading_lines(
         and (last is None or source.step <= last)
     }
     # what was read last before the difference is nearest to it
-    ranked = sorted(found, key=lambda line: (line.in_code, -line.step))
+    ranked = sorted(lines, key=lambda line: (line.in_code, -line.step))
     return tuple(ranked[:MAX_READINGS])

@@ -82,7 +82,7 @@ def causes_of(
     if ignored:
         return ignored
     restarted = any(_starts_over(whole, resumed, name, step) for name in GENERATORS)
-    found = (
+    causes = (
         *_standing(interrupted, resumed, step),
         *_schedule(whole, interrupted, resumed, compared, step),
         *_sampler(whole, resumed, step, restarted=restarted),
@@ -94,12 +94,12 @@ def causes_of(
         data = {ResumeCauseKind.SAMPLER, ResumeCauseKind.REPEATED}
         moved = {*data, ResumeCauseKind.RANDOM}
         given = fingerprint(resumed, "input", 1) == fingerprint(whole, "input", step + 1)
-        if not given or moved & {one.kind for one in found}:
-            found = tuple(one for one in found if one.kind is not ResumeCauseKind.WEIGHTS)
+        if not given or moved & {cause.kind for cause in causes}:
+            causes = tuple(cause for cause in causes if cause.kind is not ResumeCauseKind.WEIGHTS)
     order = list(ResumeCauseKind)
     if restarted:
         order.append(order.pop(order.index(ResumeCauseKind.SAMPLER)))
-    return tuple(sorted(found, key=lambda one: order.index(one.kind)))[:MAX_CAUSES]
+    return tuple(sorted(causes, key=lambda cause: order.index(cause.kind)))[:MAX_CAUSES]
 
 
 def _weights_alone(interrupted: RunEvidence, resumed: RunEvidence) -> bool:
@@ -122,7 +122,7 @@ def saved_at(whole: RunEvidence, resumed: RunEvidence) -> int | None:
     if len(resumed.boundaries) != 1 or not resumed.boundaries[0].parameters:
         return None
     held = resumed.boundaries[0].parameters
-    return next((one.step for one in whole.steps.told if one.parameters == held), None)
+    return next((digest.step for digest in whole.steps.observed if digest.parameters == held), None)
 
 
 def diagnose_resume(result: ResumeResult) -> Diagnosis | None:
@@ -148,15 +148,15 @@ def diagnose_difference(
             remedy="Compare what the script saves with what it uses: docs/resume.md has the list.",
             cause_class=CauseClass.RESUME,
         )
-    shown = " and ".join(one.sentence for one in causes[:SHOWN])
+    shown = " and ".join(cause.sentence for cause in causes[:SHOWN])
     more = len(causes) - SHOWN
-    rest = tuple(line for one in causes for line in one.evidence)
+    rest = tuple(line for cause in causes for line in cause.evidence)
     return Diagnosis(
         first_step=step + 1,
         kind=kind,
         subject=subject,
         cause=f"{shown}; {more} more below" if more > 0 else shown,
-        remedy=" ".join(dict.fromkeys(REMEDIES[one.kind] for one in causes[:SHOWN])),
+        remedy=" ".join(dict.fromkeys(REMEDIES[cause.kind] for cause in causes[:SHOWN])),
         cause_class=CauseClass.RESUME,
         details=" ".join(f"{line}." for line in rest),
     )
@@ -176,8 +176,8 @@ def _ignored(
     """The run begins with the weights of step 0: nothing of a checkpoint is in it."""
     if saved_at(whole, resumed) != 0 or step == 0:
         return
-    held = {one.parameters for one in interrupted.boundaries}
-    if held & {one.parameters for one in resumed.boundaries} - {""}:
+    held = {boundary.parameters for boundary in interrupted.boundaries}
+    if held & {boundary.parameters for boundary in resumed.boundaries} - {""}:
         # a training that moves no weight begins and ends with the same ones
         return
     yield ResumeCause(
@@ -212,11 +212,11 @@ def _border(
     interrupted: RunEvidence, resumed: RunEvidence
 ) -> tuple[tuple[Boundary, Boundary], ...]:
     """The two sides of each rank, where the second had all optimizers of the first."""
-    after = {one.rank: one for one in resumed.boundaries}
+    after = {boundary.rank: boundary for boundary in resumed.boundaries}
     return tuple(
-        (one, after[one.rank])
-        for one in interrupted.boundaries
-        if one.rank in after and one.optimizers <= after[one.rank].optimizers
+        (boundary, after[boundary.rank])
+        for boundary in interrupted.boundaries
+        if boundary.rank in after and boundary.optimizers <= after[boundary.rank].optimizers
     )
 
 
@@ -286,10 +286,10 @@ def _wrong_moments(
 
 def _which(name: str, optimizers: int) -> str:
     """Which of several optimizers a name is of, by the order of their first steps, and a space."""
-    found = OPTIMIZER_NUMBER.search(name)
-    if found is None or optimizers <= 1:
+    match = OPTIMIZER_NUMBER.search(name)
+    if match is None or optimizers <= 1:
         return ""
-    number = int(found[1])
+    number = int(match[1])
     # of more than these the evidence has the number
     return f"{ORDINALS[number]} " if number < len(ORDINALS) else ""
 
@@ -330,7 +330,9 @@ def _schedule(
             yield _other_rate(at, names, given, expected, first)
             return
     moved = [
-        one for one in compared.optimizer_settings if one.name == "lr" and one.after and one.before
+        optimizer_setting
+        for optimizer_setting in compared.optimizer_settings
+        if optimizer_setting.name == "lr" and optimizer_setting.after and optimizer_setting.before
     ]
     for change in moved[:1]:
         yield ResumeCause(
@@ -352,7 +354,7 @@ def _other_rate(
     again = name in first and not _other(given[name], first[name])
     words = "the schedule restarts at step 0: the" if again else "the"
     of_step = f", that of step 1, instead of {then}" if again else f" instead of {then}"
-    owners = {found[1] for found in map(OPTIMIZER_NUMBER.search, expected) if found is not None}
+    owners = {match[1] for match in map(OPTIMIZER_NUMBER.search, expected) if match is not None}
     which = _which(name, len(owners))
     owner = f"{which}optimizer's " if which else ""
     return ResumeCause(
@@ -371,8 +373,8 @@ def _rates(boundaries: tuple[Boundary, ...]) -> dict[str, str]:
     }
 
 
-def _other(one: str, other: str) -> bool:
-    return float(one) != float(other)
+def _other(left: str, right: str) -> bool:
+    return float(left) != float(right)
 
 
 def _sampler(
@@ -390,7 +392,9 @@ def _sampler(
                 # the model saw the right one, however many the loader went through before
                 return
             continue
-        same = [one.step for one in whole.steps.told if one.fingerprints.get(name) == now]
+        same = [
+            digest.step for digest in whole.steps.observed if digest.fingerprints.get(name) == now
+        ]
         if not same:
             continue
         again = f"batch {step + 1} is batch {same[0]}'s"
@@ -422,9 +426,10 @@ def _a_step_late(whole: RunEvidence, resumed: RunEvidence, name: str, step: int)
     A loop that begins at the number of the step that was saved does that, and so does a sampler
     whose place was saved before the step.
     """
-    steps = {one.step: one.fingerprints.get(name, "") for one in whole.steps.told}
+    steps = {digest.step: digest.fingerprints.get(name, "") for digest in whole.steps.observed}
     pairs = [
-        (own.fingerprints.get(name), steps.get(step + own.step - 1)) for own in resumed.steps.told
+        (own.fingerprints.get(name), steps.get(step + own.step - 1))
+        for own in resumed.steps.observed
     ]
     known = [(now, before) for now, before in pairs if now and before]
     return len(known) > 1 and all(now == before for now, before in known)
@@ -500,9 +505,9 @@ def _loss(run: RunEvidence, step: int) -> float | None:
 def _drawn_from(whole: RunEvidence, name: str, step: int) -> bool:
     """Whether the training draws from a generator behind a step, as far as it was observed."""
     states = {
-        one.fingerprints[name]
-        for one in whole.steps.told
-        if one.step >= max(1, step) and name in one.fingerprints
+        digest.fingerprints[name]
+        for digest in whole.steps.observed
+        if digest.step >= max(1, step) and name in digest.fingerprints
     }
     return len(states) > 1
 
@@ -521,11 +526,18 @@ def _read_from_another(
     interrupted: RunEvidence, resumed: RunEvidence, name: str, rank: int | None
 ) -> int | None:
     """The rank whose state this one has."""
-    after = {one.rank: one.random.get(name) for one in resumed.boundaries}
+    after = {boundary.rank: boundary.random.get(name) for boundary in resumed.boundaries}
     if rank is None or not after.get(rank):
         return None
-    others = (one for one in interrupted.boundaries if one.rank != rank)
-    return next((one.rank for one in others if one.random.get(name) == after[rank]), None)
+    others = (boundary for boundary in interrupted.boundaries if boundary.rank != rank)
+    return next(
+        (
+            carried_rank.rank
+            for carried_rank in others
+            if carried_rank.random.get(name) == after[rank]
+        ),
+        None,
+    )
 
 
 def _average(compared: Comparison) -> Iterator[ResumeCause]:

@@ -72,11 +72,14 @@ def _without_effect(change: OptimizerSettingChange, first: Event, comparison: Co
     of_its_update = first.kind is not EventKind.METRIC and _is_updated(first)
     if of_its_update and (name != own or optimizer_of(first.name) == change.optimizer):
         return False
-    differing = [one for one in comparison.fingerprints if one.fingerprint == name]
+    differing = [
+        fingerprint for fingerprint in comparison.fingerprints if fingerprint.fingerprint == name
+    ]
     # what a script writes of a step it may compute behind the next update
     late = (first.step or math.inf) + 1 if first.kind is EventKind.METRIC else 0
     return all(
-        (one.equal_until or 0) == one.first_step - 1 and one.first_step > late for one in differing
+        (series.equal_until or 0) == series.first_step - 1 and series.first_step > late
+        for series in differing
     )
 
 
@@ -110,7 +113,7 @@ def _renumbered(first: Event, comparison: Comparison) -> bool:
         return False
     settings = comparison.optimizer_settings
     before, after = (
-        sorted((one.name.rpartition("/")[2], getattr(one, side)) for one in settings)
+        sorted((setting.name.rpartition("/")[2], getattr(setting, side)) for setting in settings)
         for side in ("before", "after")
     )
     others = any(event.kind is EventKind.STRUCTURE for event in comparison.events)

@@ -49,14 +49,14 @@ def candidates(
     diagnosis: Diagnosis, run: RunEvidence, settings: GateSettings
 ) -> tuple[Candidate, ...]:
     """The settings to try for a difference between strict runs, of which `run` is one."""
-    every = {one.written: one for one in _applicable(run, settings)}
-    chosen = [one for one in every.values() if _could_tell(one, diagnosis)]
+    every = {trial.written: trial for trial in _applicable(run, settings)}
+    chosen = [trial for trial in every.values() if _could_tell(trial, diagnosis)]
     trace = diagnosis.trace
     if trace is not None and trace.claim is Claim.UNINITIALISED:
         fills = {Setting.TORCH_FILL, Setting.HEAP_FILL}
-        chosen.sort(key=lambda one: one.setting not in fills)
+        chosen.sort(key=lambda trial: trial.setting not in fills)
     if trace is not None and trace.claim is Claim.COLLECTIVE:
-        chosen.sort(key=lambda one: one.setting is not Setting.FIXED_COLLECTIVES)
+        chosen.sort(key=lambda trial: trial.setting is not Setting.FIXED_COLLECTIVES)
     return tuple(chosen[:MAX_TRIED])
 
 
@@ -76,7 +76,7 @@ def _applicable(run: RunEvidence, settings: GateSettings) -> Iterator[Candidate]
     determinism = settings.determinism
     words = effective_knobs(determinism.profile, determinism.overrides, strict_run=True)
     on_gpu = run.environment.on_gpu
-    turned = any(not one.seeds and one.weakens for one in run.overrides)
+    turned = any(not override.seeds and override.weakens for override in run.overrides)
     if turned and determinism.on_override is OnOverride.OBSERVE:
         yield Candidate(setting=Setting.RESTORE, written="determinism.on_override: restore")
     if threads_of_run(run, settings) > 1:
@@ -103,13 +103,13 @@ def _applicable(run: RunEvidence, settings: GateSettings) -> Iterator[Candidate]
 def _knobs(words: dict[str, str], *, on_gpu: bool) -> Iterator[Candidate]:
     """Knobs of strict mode that the settings left out, then those that it leaves to the user."""
     strict = effective_knobs(Profile.STRICT, {}, strict_run=True)
-    wanted = [
+    knobs = [
         (knob.name, strict[knob.name])
         for knob in KNOBS
         if (on_gpu or not knob.gpu_alone) and strict[knob.name] != KEEP and not knob.every_run
     ]
-    wanted += LEFT_TO_THE_USER if on_gpu else ()
-    for name, word in wanted:
+    knobs += LEFT_TO_THE_USER if on_gpu else ()
+    for name, word in knobs:
         # operators that are allowed make a warning of the knob, and that is on purpose
         if name != "memory_fill" and words[name] in {KEEP, ON, OFF} and words[name] != word:
             written = f"determinism.knobs.{name}: {word}"
@@ -118,8 +118,8 @@ def _knobs(words: dict[str, str], *, on_gpu: bool) -> Iterator[Candidate]:
 
 def threads_of_run(run: RunEvidence, settings: GateSettings) -> int:
     """How many threads its processes were given at most."""
-    told = [process.variables.get(THREADS_VARIABLE, "") for process in run.processes]
-    counts = [int(text) for text in told if text.isascii() and text.isdigit()]
+    threads = [process.variables.get(THREADS_VARIABLE, "") for process in run.processes]
+    counts = [int(text) for text in threads if text.isascii() and text.isdigit()]
     return max(counts, default=settings.determinism.threads)
 
 
@@ -131,8 +131,10 @@ def starts_threads(run: RunEvidence) -> bool:
 
 def threads_at(run: RunEvidence, step: int | None) -> bool:
     """Whether threads of the script's own ran in this step; without a step, in any."""
-    seen = [one for one in run.live_threads if step is None or one.step <= step]
-    return any(one.count > 1 for one in (seen[-1:] if step is not None else seen))
+    seen = [
+        live_thread for live_thread in run.live_threads if step is None or live_thread.step <= step
+    ]
+    return any(count_.count > 1 for count_ in (seen[-1:] if step is not None else seen))
 
 
 RACES: Final = (Setting.ONE_THREAD, Setting.ONE_WORKER, Setting.LAUNCH_BLOCKING)
@@ -176,20 +178,20 @@ def proved_by(
     `threads_alive`: the script's own threads ran in the first step that differs. Then the order of
     data and a race of threads both fit what differs in a model's input.
     """
-    one, kind = tried.helping, diagnosis.kind
-    if one is None or not tried.is_certain(one):
+    helping, kind = tried.helping, diagnosis.kind
+    if helping is None or not tried.is_certain(helping):
         return None
-    if one.setting in FILLS:
-        return CauseClass.UNINITIALISED_MEMORY if one.follows else None
-    if one.setting is Setting.FIXED_COLLECTIVES:
+    if helping.setting in FILLS:
+        return CauseClass.UNINITIALISED_MEMORY if helping.follows else None
+    if helping.setting is Setting.FIXED_COLLECTIVES:
         # what is gathered is waited for, too
         waited = any(suspect.begins_a_message for suspect in diagnosis.suspects)
         return CauseClass.COLLECTIVE if kind in ARITHMETIC and not waited else None
-    if one.setting not in RACES:
+    if helping.setting not in RACES:
         return None
     if kind in ARITHMETIC:
         return CauseClass.THREAD_RACE
-    ordered = one.setting is Setting.ONE_WORKER and kind in DATA and not threads_alive
+    ordered = helping.setting is Setting.ONE_WORKER and kind in DATA and not threads_alive
     return CauseClass.DATA_ORDER if ordered else None
 
 
@@ -202,24 +204,24 @@ def with_tried(
     a clock has set their pace, and no more: it stays as a possible one. A line that takes results
     as they are done is what the workers race for.
     """
-    one = tried.helping
+    helping = tried.helping
     update: dict[str, object] = {"tried": tried}
-    if one is None or not tried.is_certain(one):
+    if helping is None or not tried.is_certain(helping):
         return diagnosis.model_copy(update=update)
     proved = proved_by(tried, diagnosis, threads_alive=threads_alive)
     raced = any(suspect.kind is SuspectKind.COMPLETION for suspect in diagnosis.likely)
-    acquits = one.setting in WORKERS and bool(diagnosis.likely)
+    acquits = helping.setting in WORKERS and bool(diagnosis.likely)
     if acquits:
         suspects = tuple(map(_acquitted, diagnosis.suspects))
         left = tuple(sorted(suspects, key=lambda suspect: suspect.possible))
         kept = diagnosis.cause_class if raced else None
         update |= {"suspects": left, "decides": "", "cause_class": kept or proved}
     elif diagnosis.cause_class in {None, CauseClass.OPERATOR} and (
-        one.setting is not Setting.ONE_THREAD or diagnosis.cause_class is None
+        helping.setting is not Setting.ONE_THREAD or diagnosis.cause_class is None
     ):
         # a tensor that another thread changes looks like an operator that is nondeterministic
         update["cause_class"] = proved or diagnosis.cause_class
-    remedy = remedy_of(one)
+    remedy = remedy_of(helping)
     if remedy and (acquits or not diagnosis.likely):
         # the likeliest of the rest: a third guess helps nobody
         rest = diagnosis.remedy.partition(OTHERWISE)[0]

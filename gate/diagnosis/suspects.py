@@ -124,20 +124,22 @@ def suspects_of(
         *_of_sources(first, known.sources, timed=timed),
         *_of_children(first, known.children),
     )
-    fitting = [one for one in every if _fits(one, first)]
+    fitting = [candidate for candidate in every if _fits(candidate, first)]
     if later:
         open_ = {"possible": True, "used": USED_LATER}
-        fitting = [one.model_copy(update=open_) for one in fitting]
-    fitting = [one for one in fitting if not _is_part_of_another(one, fitting)]
-    ranked = sorted(dict.fromkeys(fitting), key=lambda one: _rank(one, first, ranks))
-    likely = [one for one in ranked if not one.possible]
+        fitting = [candidate.model_copy(update=open_) for candidate in fitting]
+    fitting = [candidate for candidate in fitting if not _is_part_of_another(candidate, fitting)]
+    ranked = sorted(dict.fromkeys(fitting), key=lambda candidate: _rank(candidate, first, ranks))
+    likely = [candidate for candidate in ranked if not candidate.possible]
     likely = [*_leading_to_a_seed(ranked), *likely]
-    if any(one.kind is SuspectKind.SEED for one in likely):
+    if any(candidate.kind is SuspectKind.SEED for candidate in likely):
         # a seed that differs came from somewhere, and these say from where
-        likely += [one for one in ranked if one.possible and one.kind in ORIGINS]
+        likely += [
+            candidate for candidate in ranked if candidate.possible and candidate.kind in ORIGINS
+        ]
     places: dict[tuple[SuspectKind, str], Suspect] = {}
-    for one in likely or ranked:
-        places.setdefault((one.kind, one.place), one)
+    for suspect in likely or ranked:
+        places.setdefault((suspect.kind, suspect.place), suspect)
     return tuple(places.values())[:SHOWN_SUSPECTS]
 
 
@@ -145,14 +147,14 @@ def _leading_to_a_seed(ranked: list[Suspect]) -> list[Suspect]:
     """What the line asks for that calls the function in which a seed is given: it is the seed."""
     callers = {
         frame.partition(" ")[0]
-        for one in ranked
-        if one.kind is SuspectKind.SEED
-        for frame in one.stack
+        for suspect in ranked
+        if suspect.kind is SuspectKind.SEED
+        for frame in suspect.stack
     }
     return [
-        one.model_copy(update={"possible": False})
-        for one in ranked
-        if one.kind in ORIGINS and one.place in callers
+        suspect.model_copy(update={"possible": False})
+        for suspect in ranked
+        if suspect.kind in ORIGINS and suspect.place in callers
     ]
 
 
@@ -298,8 +300,8 @@ def _is_part_of_another(suspect: Suspect, fitting: list[Suspect]) -> bool:
     A seed and where it came from stand in one line often; a thread that draws was started before.
     """
     if suspect.kind in ORIGINS:
-        return any(one.kind in SEEDS and one.place == suspect.place for one in fitting)
-    drawing = any(one.kind is SuspectKind.DRAW for one in fitting)
+        return any(other.kind in SEEDS and other.place == suspect.place for other in fitting)
+    drawing = any(other.kind is SuspectKind.DRAW for other in fitting)
     return suspect.kind is SuspectKind.THREAD and drawing
 
 

@@ -159,7 +159,7 @@ def _only_sets(hunk: ChangedLines, settings: tuple[OptimizerSettingChange, ...])
     if not settings or (hunk.gone, hunk.new) != (len(hunk.before), len(hunk.after)):
         return False
     before, after = (
-        _without_settings(lines, settings, {getattr(one, side) for one in settings})
+        _without_settings(lines, settings, {getattr(setting, side) for setting in settings})
         for lines, side in ((hunk.before, "before"), (hunk.after, "after"))
     )
     return before == after
@@ -170,15 +170,20 @@ def _without_settings(
 ) -> str:
     """The text without arguments of that name, without those numbers and those classes."""
     text = "\n".join(lines)
-    kinds = {kind for one in settings if one.name == CLASS for kind in (one.before, one.after)}
+    kinds = {
+        kind
+        for setting in settings
+        if setting.name == CLASS
+        for kind in (setting.before, setting.after)
+    }
     if kinds:
         # some classes take a list alone, to which every other makes it
         text = LISTED.sub(r"\1", text)
     for kind in kinds:
         text = re.sub(rf"\b{re.escape(kind)}\b", "", text)
-    for name in {one.name.partition("/")[0] for one in settings}:
+    for name in {setting.name.partition("/")[0] for setting in settings}:
         text = re.sub(rf"\b{re.escape(name)}\s*=\s*{VALUE}\s*,?", "", text)
-    text = NUMBER.sub(lambda found: "" if _same(found.group(), numbers) else found.group(), text)
+    text = NUMBER.sub(lambda match: "" if _same(match.group(), numbers) else match.group(), text)
     return re.sub(r"[\s,]+(?=\))|\s+", "", text)
 
 
@@ -208,7 +213,7 @@ def all_that_matters(change: Change | None) -> ShownChange | None:
     if change is None or not change.complete:
         return None
     relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
-    return _first(HowKnown.ONLY, relevant) if relevant and _one(relevant) else None
+    return _first(HowKnown.ONLY, relevant) if relevant and _single(relevant) else None
 
 
 def ran_before_nan(
@@ -219,7 +224,7 @@ def ran_before_nan(
     return all_that_matters(change) or _first(HowKnown.RAN_BEFORE_NAN, nearest)
 
 
-def _one(hunks: list[ChangedLines]) -> bool:
+def _single(hunks: list[ChangedLines]) -> bool:
     """Whether it is one change, lines that moved, or one file of data or settings."""
     files = {hunk.file for hunk in hunks}
     if len(files) != 1:
@@ -228,14 +233,14 @@ def _one(hunks: list[ChangedLines]) -> bool:
     return len(hunks) == 1 or moved or not hunks[0].file.endswith(".py")
 
 
-def _are_a_move(one: ChangedLines, other: ChangedLines) -> bool:
+def _are_a_move(left: ChangedLines, right: ChangedLines) -> bool:
     """Whether the one takes out the very lines that the other puts in, at any indentation."""
-    out, into = (one, other) if one.removed else (other, one)
+    out, into = (left, right) if left.removed else (right, left)
     # a line that is not shown may be another one
     whole = (out.gone, into.new) == (len(out.before), len(into.after))
     pure = out.removed and not into.removed and not into.gone
     lines = [[line.strip() for line in side] for side in (out.before, into.after)]
-    return one.file == other.file and whole and pure and lines[0] == lines[1]
+    return left.file == right.file and whole and pure and lines[0] == lines[1]
 
 
 def _with_move(shown: ShownChange | None, change: Change) -> ShownChange | None:
@@ -244,7 +249,7 @@ def _with_move(shown: ShownChange | None, change: Change) -> ShownChange | None:
         return shown
     (hunk,) = shown.hunks
     others = [other for other in change.hunks if _are_a_move(hunk, other)]
-    both = sorted((hunk, *others[:1]), key=lambda one: one.first)
+    both = sorted((hunk, *others[:1]), key=lambda lines: lines.first)
     return shown.model_copy(update={"hunks": tuple(both)}) if len(others) == 1 else shown
 
 
@@ -317,8 +322,8 @@ def _named(
 ) -> list[ChangedLines]:
     hunks = change.hunks if change is not None else ()
     known = [(_path(place.file, folder), place.line) for place in places if place is not None]
-    found = [hunk for file, line in known for hunk in hunks if hunk.holds(file, line)]
-    return list(dict.fromkeys(found))
+    hunks_found = [hunk for file, line in known for hunk in hunks if hunk.holds(file, line)]
+    return list(dict.fromkeys(hunks_found))
 
 
 def _path(file: str, folder: str) -> str:
@@ -336,8 +341,8 @@ def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> li
         able = [hunk for hunk in change.hunks if can_matter(hunk.file) and _fits(hunk, setting)]
         # the very numbers say more than two others of their ratio
         exact = [hunk for hunk in able if _holds_both(hunk, setting)]
-        found = exact or able
-        fitting += found if len(found) == 1 else []
+        candidates = exact or able
+        fitting += candidates if len(candidates) == 1 else []
     return list(dict.fromkeys(fitting))
 
 
@@ -358,8 +363,8 @@ def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
         return False
     ratio = after / before
     return any(
-        one and math.isclose(other / one, ratio, rel_tol=NEAR)
-        for one in old - new
+        old_number and math.isclose(other / old_number, ratio, rel_tol=NEAR)
+        for old_number in old - new
         for other in new - old
     )
 

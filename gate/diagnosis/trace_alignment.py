@@ -49,21 +49,21 @@ def align(expected: Calls, observed: Calls, *, same_gradients: bool = False) -> 
     `same_gradients`: fingerprints show that backward passes gave equal ones, whatever the paths.
     """
     pairs, blocks = list[tuple[int, int]](), list[Block]()
-    one = other = 0
-    while one < len(expected) and other < len(observed):
-        if same_call(expected[one], observed[other]):
-            pairs.append((one, other))
-            one, other = one + 1, other + 1
+    left = right = 0
+    while left < len(expected) and right < len(observed):
+        if same_call(expected[left], observed[right]):
+            pairs.append((left, right))
+            left, right = left + 1, right + 1
             continue
         block = None
         if len(blocks) < MAX_BLOCKS:
-            block = _block(expected, observed, one, other) or _up_to_the_update(
-                expected, observed, one, other, same_gradients=same_gradients
+            block = _block(expected, observed, left, right) or _up_to_the_update(
+                expected, observed, left, right, same_gradients=same_gradients
             )
         if block is None:
-            return Alignment(pairs=tuple(pairs), blocks=tuple(blocks), parted=(one, other))
+            return Alignment(pairs=tuple(pairs), blocks=tuple(blocks), parted=(left, right))
         blocks.append(block)
-        one, other = block.expected.stop, block.observed.stop
+        left, right = block.expected.stop, block.observed.stop
     return Alignment(pairs=tuple(pairs), blocks=tuple(blocks), parted=None)
 
 
@@ -91,30 +91,30 @@ def _forms(values: tuple[TracedValue, ...]) -> list[tuple[str, str, str]]:
     return [(value.name, value.form, value.device) for value in values]
 
 
-def _block(expected: Calls, observed: Calls, one: int, other: int) -> Block | None:
+def _block(expected: Calls, observed: Calls, left: int, right: int) -> Block | None:
     """The shortest block behind which the two agree again, in values too; else None."""
     for length in range(1, LONGEST_BLOCK + 1):
         for skipped in range(length + 1):
-            ends = one + skipped, other + length - skipped
-            calls = (*expected[one : ends[0]], *observed[other : ends[1]])
+            ends = left + skipped, right + length - skipped
+            calls = (*expected[left : ends[0]], *observed[right : ends[1]])
             if _agree(expected, observed, *ends, drew=any(call.random for call in calls)):
-                return Block(range(one, ends[0]), range(other, ends[1]))
+                return Block(range(left, ends[0]), range(right, ends[1]))
     return None
 
 
 def _up_to_the_update(
-    expected: Calls, observed: Calls, one: int, other: int, *, same_gradients: bool
+    expected: Calls, observed: Calls, first: int, second: int, *, same_gradients: bool
 ) -> Block | None:
     """All up to the end of the step's backward pass, where the two go on alike; else None.
 
     Two ways to the same gradients, such as with activations that are computed again.
     """
-    left, right = _behind_backward(expected, one), _behind_backward(observed, other)
+    left, right = _behind_backward(expected, first), _behind_backward(observed, second)
     if left is None or right is None:
         return None
     behind = expected[left : left + CALLS_BEHIND], observed[right : right + CALLS_BEHIND]
     alike = same_gradients or _go_on(*behind)
-    return Block(range(one, left), range(other, right)) if alike else None
+    return Block(range(first, left), range(second, right)) if alike else None
 
 
 def _go_on(expected: Calls, observed: Calls) -> bool:
@@ -142,13 +142,13 @@ def _behind_backward(calls: Calls, place: int) -> int | None:
     return last
 
 
-def _agree(expected: Calls, observed: Calls, one: int, other: int, *, drew: bool) -> bool:
+def _agree(expected: Calls, observed: Calls, first: int, second: int, *, drew: bool) -> bool:
     """Whether the next calls are the same; `drew`: a block that drew numbers moves later draws."""
     read, moved = 0, False
     for place in range(AGREEING_CALLS):
-        if one + place >= len(expected) or other + place >= len(observed):
+        if first + place >= len(expected) or second + place >= len(observed):
             return False
-        left, right = expected[one + place], observed[other + place]
+        left, right = expected[first + place], observed[second + place]
         if not same_call(left, right) or left.arguments != right.arguments:
             return False
         moved = moved or (drew and left.random)
@@ -179,22 +179,22 @@ class Root:
 def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | None:
     """The first entry of a difference that reaches an update; else the first of all."""
     search = _Search()
-    for one, other in alignment.pairs:
-        search.look(one, other, expected[one], observed[other])
-    return search.found
+    for left, right in alignment.pairs:
+        search.look(left, right, expected[left], observed[right])
+    return search.root
 
 
 def find_read(expected: Calls, observed: Calls, alignment: Alignment) -> Root | None:
     """The first value that differs where it is read: a loss's own number reaches no gradient."""
-    for one, other in alignment.pairs:
-        inputs = tuple(_differing(_read(expected[one]), _read(observed[other])))
+    for left, right in alignment.pairs:
+        inputs = tuple(_differing(_read(expected[left]), _read(observed[right])))
         if inputs:
-            return Root(one, other, inputs)
+            return Root(left, right, inputs)
     return None
 
 
 class _Search:
-    """Follows differences from call to call; `found` is the entry that counts."""
+    """Follows differences from call to call; `root` is the entry that counts."""
 
     def __init__(self) -> None:
         self._origin: dict[int, Root] = {}
@@ -205,12 +205,12 @@ class _Search:
         self._forward: dict[tuple[str, int], Root] = {}
 
     @property
-    def found(self) -> Root | None:
+    def root(self) -> Root | None:
         """The first entry that reaches an update, a gradient, or anything at all."""
         reached = self._reached
         return reached.get(Phase.OPTIMIZER) or reached.get(Phase.BACKWARD) or self._first
 
-    def look(self, one: int, other: int, left: TracedCall, right: TracedCall) -> None:
+    def look(self, left_place: int, right_place: int, left: TracedCall, right: TracedCall) -> None:
         """The next pair of calls, at their places in the two sequences."""
         inputs = tuple(_differing(_read(left), _read(right)))
         # what was not read differs where the call that made it did
@@ -222,7 +222,11 @@ class _Search:
         passed_on = namespace(left) in OTHER_RANKS and bool(inputs)
         if not passed_on and not tuple(_differing(left.outputs, right.outputs)):
             return
-        root = root or self._hidden(left, right, inputs) or self._new(one, other, left, inputs)
+        root = (
+            root
+            or self._hidden(left, right, inputs)
+            or self._new(left_place, right_place, left, inputs)
+        )
         self._first = self._first or root
         self._origin[left.number] = root
         if left.compiled:
@@ -240,8 +244,8 @@ class _Search:
         # a kernel inside compiled code
         return self._compiled if unmade else None
 
-    def _new(self, one: int, other: int, left: TracedCall, inputs: Pairs) -> Root:
-        root = Root(one, other, inputs)
+    def _new(self, left_place: int, right_place: int, left: TracedCall, inputs: Pairs) -> Root:
+        root = Root(left_place, right_place, inputs)
         # a backward call repeats what its forward call did: with another number, for example
         behind = (left.forward_file, left.forward_line)
         root = self._forward.get(behind, root) if not left.file else root
@@ -267,8 +271,8 @@ def _differing(
 
 
 def _earliest(origin: dict[int, Root], inputs: Pairs) -> Root | None:
-    found = [origin[by] for left, _ in inputs for by in left.made_by if by in origin]
-    return min(found, key=lambda root: root.expected, default=None)
+    origins = [origin[by] for left, _ in inputs for by in left.made_by if by in origin]
+    return min(origins, key=lambda root: root.expected, default=None)
 
 
 def namespace(call: TracedCall) -> str:
@@ -291,11 +295,11 @@ def outputs_apart(expected: TracedCall, observed: TracedCall) -> tuple[float, fl
     """The largest absolute difference among sampled outputs, and over their largest value."""
     for left, right in _differing(expected.outputs, observed.outputs):
         pairs = tuple(
-            (_number(one), _number(other))
-            for one, other in zip(left.sample, right.sample, strict=False)
+            (_number(first), _number(second))
+            for first, second in zip(left.sample, right.sample, strict=False)
         )
-        absolute = max((abs(one - other) for one, other in pairs), default=0.0)
-        scale = max((abs(one) for one, _ in pairs), default=0.0)
+        absolute = max((abs(first - second) for first, second in pairs), default=0.0)
+        scale = max((abs(first) for first, _ in pairs), default=0.0)
         if 0 < absolute < float("inf") and scale > 0:
             return absolute, absolute / scale
     return None

@@ -95,8 +95,10 @@ def _steps_of_metric(event: Event, runs: tuple[RunEvidence, ...], total: int) ->
     A metric that counts something else than steps, such as epochs, is taken to come at regular
     intervals.
     """
-    series = [found for run in runs if (found := _series(event.name, run)) is not None]
-    rows = sorted({step for one in series for step in one.points.steps})
+    series = [
+        series_found for run in runs if (series_found := _series(event.name, run)) is not None
+    ]
+    rows = sorted({step for series_item in series for step in series_item.points.steps})
     if event.own_step is None or not rows:
         return 1, total
     place = bisect_left(rows, event.own_step)
@@ -116,12 +118,12 @@ def _series(name: str, run: RunEvidence) -> MetricSeries | None:
 
 def optimizers_of(run: RunEvidence) -> tuple[int, ...]:
     """How many optimizers each rank has."""
-    found: dict[int, set[str]] = {}
+    optimizers: dict[int, set[str]] = {}
     for tensor in run.checkpoint.tensors:
         if match := OPTIMIZER.match(tensor.name):
-            found.setdefault(int(match[1] or 0), set()).add(match[2])
-    ranks = range(max(found, default=0) + 1)
-    return tuple(len(found.get(rank, ())) or 1 for rank in ranks)
+            optimizers.setdefault(int(match[1] or 0), set()).add(match[2])
+    ranks = range(max(optimizers, default=0) + 1)
+    return tuple(len(optimizers.get(rank, ())) or 1 for rank in ranks)
 
 
 def shown_by(event: Event, run: RunEvidence) -> str | None:
@@ -137,7 +139,7 @@ def shown_by(event: Event, run: RunEvidence) -> str | None:
         return None if run.run.partial else kept
     if event.kind is EventKind.STEPS:
         return None if run.run.partial else str(len(run.steps))
-    digests = (one.with_parameters for one in run.steps.told if one.step == event.step)
+    digests = (digest.with_parameters for digest in run.steps.observed if digest.step == event.step)
     return next(digests, {}).get(event.name)
 
 
@@ -174,10 +176,10 @@ def behind_equal_gradients(comparison: Comparison) -> bool:
 
 def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:
     """Whether the parameters agree at every step up to `last` that both observed."""
-    before = {step.step: step.parameters for step in plain.steps.told if step.parameters}
+    before = {step.step: step.parameters for step in plain.steps.observed if step.parameters}
     return all(
         before.get(step.step, step.parameters) == step.parameters
-        for step in traced.steps.told
+        for step in traced.steps.observed
         if step.parameters and step.step <= last
     )
 
@@ -217,8 +219,8 @@ def with_trace(
     remedy = diagnosis.remedy
     if trace.names_a_call and trace.remedy and not known:
         remedy = f"{trace.remedy} If that is not it: {remedy[:1].lower()}{remedy[1:]}"
-    found = diagnosis.model_copy(update={"trace": trace, "remedy": remedy})
-    return _with_message(found, trace)
+    traced = diagnosis.model_copy(update={"trace": trace, "remedy": remedy})
+    return _with_message(traced, trace)
 
 
 def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
@@ -273,13 +275,13 @@ def _with_message(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
     Else its line is only a possible one, also where a traced run, which takes its time otherwise,
     gave one more result: other races are not ruled out by that.
     """
-    messages = [one for one in diagnosis.suspects if one.begins_a_message]
+    messages = [suspect for suspect in diagnosis.suspects if suspect.begins_a_message]
     by_message = trace.operator.partition("::")[0] in OTHER_RANKS
     came = by_message and trace.claim in {Claim.OUTSIDE_VALUE, Claim.COLLECTIVE}
     if diagnosis.likely or not messages or not came:
         return diagnosis
-    certain = tuple(one.model_copy(update={"possible": False}) for one in messages)
-    others = (one for one in diagnosis.suspects if not one.begins_a_message)
+    certain = tuple(message.model_copy(update={"possible": False}) for message in messages)
+    others = (suspect for suspect in diagnosis.suspects if not suspect.begins_a_message)
     place, call = certain[0].place, certain[0].call
     return diagnosis.model_copy(
         update={

@@ -296,27 +296,27 @@ def _collective(point: TraceDivergence) -> tuple[str, str]:
 
 
 def _code_path(point: TraceDivergence) -> tuple[str, str]:
-    one, other = point.expected, point.observed
+    left, right = point.expected, point.observed
     if point.drift:
         remedy = "Look at this line, and at the changed lines that ran before it."
         sides = ("the base commit", "the head commit")
     else:
         remedy = "Look for a condition that depends on time, on a file, on threads or on memory."
         sides = ("one run", "the other run")
-    if one is None or other is None:
-        call, side = (one, sides[0]) if one is not None else (other or point.first_use, sides[1])
+    if left is None or right is None:
+        call, side = (left, sides[0]) if left is not None else (right or point.first_use, sides[1])
         draws = " and draws random numbers" if call.random else ""
         return f"{_named(call)} is called in {side} only{draws}", remedy
-    if one.operator != other.operator:
-        where = place_words(one)
-        instead = f"{one.operator}{where if where != place_words(other) else ''}"
+    if left.operator != right.operator:
+        where = place_words(left)
+        instead = f"{left.operator}{where if where != place_words(right) else ''}"
         if point.drift:
-            return f"{_named(other)} is called instead of {instead}: the code path changed", remedy
-        return f"one run calls {_named(other)}, the other {instead}", remedy
+            return f"{_named(right)} is called instead of {instead}: the code path changed", remedy
+        return f"one run calls {_named(right)}, the other {instead}", remedy
     changed = _changed_arguments(point)
     if changed:
-        return f"{_named(other)} is called with {changed}", remedy
-    return f"{_named(other)} is called on {other.shapes} instead of {one.shapes}", remedy
+        return f"{_named(right)} is called with {changed}", remedy
+    return f"{_named(right)} is called on {right.shapes} instead of {left.shapes}", remedy
 
 
 def _random(point: TraceDivergence) -> tuple[str, str]:
@@ -487,18 +487,18 @@ def _real_numbers_apart(point: TraceDivergence) -> bool:
 
 def _precision(point: TraceDivergence) -> str:
     """`bfloat16 instead of float32`, where one side computes in another type of number."""
-    one, other = point.expected, point.observed
+    left, right = point.expected, point.observed
     if point.claim is not Claim.CODE_PATH:
         return ""
-    if one is not None and other is not None and one.operator == other.operator:
-        before, after = (_number_type(call) for call in (one, other))
+    if left is not None and right is not None and left.operator == right.operator:
+        before, after = (_number_type(call) for call in (left, right))
     else:
         # a cast that one side has alone
-        casts = [call for call in (one, other) if call is not None and call.operator == CAST]
+        casts = [call for call in (left, right) if call is not None and call.operator == CAST]
         if len(casts) != 1 or not casts[0].inputs:
             return ""
         before, after = _form_type(casts[0].inputs[0].form), _number_type(casts[0])
-        if casts[0] is one:
+        if casts[0] is left:
             before, after = after, before
     real = before.startswith(REAL_TYPES) and after.startswith(REAL_TYPES)
     return f"{after} instead of {before}" if real and before != after else ""
@@ -517,10 +517,10 @@ def _form_type(form: str) -> str:
 
 def _arguments_apart(point: TraceDivergence) -> tuple[list[str], list[str]]:
     """The arguments of the observed call alone, and those of the expected call alone."""
-    one, other = point.expected, point.observed
-    if one is None or other is None or one.operator != other.operator:
+    left, right = point.expected, point.observed
+    if left is None or right is None or left.operator != right.operator:
         return [], []
-    before, after = (NEXT_ARGUMENT.split(call.arguments) for call in (one, other))
+    before, after = (NEXT_ARGUMENT.split(call.arguments) for call in (left, right))
     return (
         [word for word in after if word and word not in before],
         [word for word in before if word and word not in after],
@@ -531,9 +531,9 @@ def _rows(point: TraceDivergence) -> Iterator[TraceRow]:
     """Both traces around the point, paired as far as they were."""
     pairs = point.alignment.pairs
     place = next((index for index, pair in enumerate(pairs) if pair == point.at), len(pairs))
-    for one, other in pairs[max(0, place - ROWS_BEFORE) : place + 1 + ROWS_AFTER]:
-        left, right = point.expected_calls[one], point.observed_calls[other]
-        yield _row(left, right, here=(one, other) == point.at)
+    for first, second in pairs[max(0, place - ROWS_BEFORE) : place + 1 + ROWS_AFTER]:
+        left, right = point.expected_calls[first], point.observed_calls[second]
+        yield _row(left, right, here=(first, second) == point.at)
     if place == len(pairs):
         for step in range(1 + ROWS_AFTER):
             left_call = _at(point.expected_calls, point.at[0] + step)

@@ -112,15 +112,15 @@ def compare_traces(
     if not pairs:
         why = "no training process left a trace in both runs"
         return not_found(why, NoTrace.NOTHING_LEFT)
-    found = [point for pair in pairs if (point := _point(pair)) is not None]
-    if not found:
+    points = [point for pair in pairs if (point := _point(pair)) is not None]
+    if not points:
         return agreement(tuple(pair.observed for pair in pairs), drift=drift)
     # what came over from another rank is told by that rank, where it can be
-    own = [point for point in found if not point.from_another_rank]
-    first = min(own or found, key=_when)
+    own = [point for point in points if not point.from_another_rank]
+    first = min(own or points, key=_when)
     if not own and len(pairs) > 1 and _equal_before(first, pairs):
         first = replace(first, claim=Claim.COLLECTIVE)
-    received = [point for point in found if point.from_another_rank and point.rank != first.rank]
+    received = [point for point in points if point.from_another_rank and point.rank != first.rank]
     return finding_at(first, received, ranks=len(pairs))
 
 
@@ -141,37 +141,37 @@ def _equal_before(point: TraceDivergence, pairs: Sequence[Pair]) -> bool:
     number = sum(map(is_collective, point.expected_calls[: source.number]))
     given = [_collective(pair, number) for pair in pairs]
     return all(
-        one is not None
-        and other is not None
-        and one.operator == other.operator == source.operator
-        and bool(one.inputs)
+        first is not None
+        and second is not None
+        and first.operator == second.operator == source.operator
+        and bool(first.inputs)
         and all(
             left.digest and left.digest == right.digest
-            for left, right in zip(one.inputs, other.inputs, strict=False)
+            for left, right in zip(first.inputs, second.inputs, strict=False)
         )
-        for one, other in given
+        for first, second in given
     )
 
 
 def _collective(pair: Pair, number: int) -> tuple[TracedCall | None, TracedCall | None]:
     """The collective of this number, from 0, in both runs of a rank."""
-    found = ([call for call in calls if is_collective(call)] for calls in pair.calls)
-    one, other = (calls[number] if number < len(calls) else None for calls in found)
-    return one, other
+    collectives = ([call for call in calls if is_collective(call)] for calls in pair.calls)
+    left, right = (calls[number] if number < len(calls) else None for calls in collectives)
+    return left, right
 
 
 def first_not_finite_call(traces: Traces, *, infinite: bool) -> TraceFinding:
     """The first call of a run that gives a NaN and was given none; or an infinity."""
     odd = "infinite" if infinite else "nan"
-    found = [
+    calls_found = [
         (call.step, call.number, trace.rank, call)
         for trace in traces
         for call in trace.calls
         if _is_odd(call.outputs, odd) and not _is_odd(call.inputs, odd)
     ]
-    if not found:
+    if not calls_found:
         return not_found("no traced call makes the first one", NoTrace.NOTHING_LEFT)
-    _, _, rank, call = min(found, key=lambda row: row[:3])
+    _, _, rank, call = min(calls_found, key=lambda row: row[:3])
     return not_finite_at(call, rank, infinite=infinite)
 
 
@@ -240,13 +240,13 @@ def _behind_what_is_kept(pair: Pair, alignment: Alignment) -> TraceDivergence | 
     where it calls something more.
     """
     expected, observed = pair.calls
-    for one, other in alignment.pairs if pair.drift else ():
-        left, right = expected[one], observed[other]
+    for first, second in alignment.pairs if pair.drift else ():
+        left, right = expected[first], observed[second]
         if left.arguments != right.arguments:
-            return _other_path(pair, alignment, (one, other), (left, right))
+            return _other_path(pair, alignment, (first, second), (left, right))
     if not alignment.blocks:
         return None
-    block = min(alignment.blocks, key=lambda one: not (one.expected and one.observed))
+    block = min(alignment.blocks, key=lambda point: not (point.expected and point.observed))
     at = block.expected.start, block.observed.start
     left_of = expected[at[0]] if block.expected else None
     right_of = observed[at[1]] if block.observed else None
@@ -292,7 +292,7 @@ def _taken_by(pair: Pair, left: TracedCall | None, right: TracedCall | None) -> 
             for by in value.made_by[:1]
             if by != NOBODY and (made := _call(trace.calls, by)) is not None
         ]
-        if len(both) == PAIR and all(one is not None and _arrives(one) for one in both):
+        if len(both) == PAIR and all(call is not None and _arrives(call) for call in both):
             return both[-1]
     return None
 
@@ -336,7 +336,7 @@ def _layout_behind(
 ) -> tuple[TracedCall, TracedCall, Block | None]:
     """The calls that gave a value another layout; or the block of calls that one side has alone."""
     expected, observed = pair.calls
-    same = {expected[one].number: (one, other) for one, other in alignment.pairs}
+    same = {expected[first].number: (first, second) for first, second in alignment.pairs}
     while True:
         values = zip(left.inputs, right.inputs, strict=True)
         apart = tuple(both for both in values if layouts_differ(*both))
@@ -357,8 +357,10 @@ def _block_behind(
     for block in alignment.blocks:
         mine = [expected[place] for place in block.expected]
         theirs = [observed[place] for place in block.observed]
-        made = any(one.number in left for one in mine) or any(one.number in right for one in theirs)
-        drew = call.random and not inputs and any(one.random for one in (*mine, *theirs))
+        made = any(inner.number in left for inner in mine) or any(
+            inner.number in right for inner in theirs
+        )
+        drew = call.random and not inputs and any(inner.random for inner in (*mine, *theirs))
         if made or drew:
             return block
     return None
@@ -431,7 +433,7 @@ def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
     Such as rows of a list that is shuffled by Python: each is as it was, and others are taken.
     """
     expected, observed = pair.calls
-    same = {expected[one].number: observed[other].number for one, other in alignment.pairs}
+    same = {expected[left].number: observed[right].number for left, right in alignment.pairs}
     theirs = set(same.values())
     return any(
         {*left.made_by} <= same.keys()
@@ -457,11 +459,11 @@ def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
     outside = next(filter(None, (_outside_behind(calls, made) for made in makers)), None)
     if outside is not None:
         return Shown(Claim.OUTSIDE_VALUE, outside)
-    told: tuple[Callable[[TracedCall], bool], ...] = (
+    conditions: tuple[Callable[[TracedCall], bool], ...] = (
         lambda call: call.thread != 0,
         lambda call: namespace(call) in OTHER_RANKS,
     )
-    for of_this_kind in told:
+    for of_this_kind in conditions:
         made = next(filter(of_this_kind, makers), None)
         if made is not None:
             arrived = made.operator == FROM_ANY_RANK

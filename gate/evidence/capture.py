@@ -222,7 +222,7 @@ def capture_saved(
 
 def _names(files: Files, folder: Path) -> Iterator[str]:
     """Paths of all files below a folder, or of one more than may be; folders count as well."""
-    found = 0
+    names = 0
     pending = [PurePosixPath()]
     while pending:
         place = pending.pop()
@@ -232,8 +232,8 @@ def _names(files: Files, folder: Path) -> Iterator[str]:
                 pending.append(below)
             else:
                 yield below.as_posix()
-            found += 1
-            if found > MAX_VISITS:
+            names += 1
+            if names > MAX_VISITS:
                 raise StorageError(f"{folder.name} holds more than {MAX_VISITS:,} names")
 
 
@@ -251,8 +251,8 @@ def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:
     pair = colliding(packed)
     if pair is None:
         return ""
-    one, other = (short_text(member.removeprefix(f"{MODEL_FOLDER}/")) for member in pair)
-    return f"a package cannot hold both {one} and {other}: on some disks they are one"
+    left, right = (short_text(member.removeprefix(f"{MODEL_FOLDER}/")) for member in pair)
+    return f"a package cannot hold both {left} and {right}: on some disks they are one"
 
 
 def _copied(

@@ -53,10 +53,10 @@ def resumability(
 
     `captured` are the names of rank 0's state as the harness captured it.
     """
-    known = {rank: one for rank, one in carried.items() if one is not None}
+    known = {rank: rank_state for rank, rank_state in carried.items() if rank_state is not None}
     saved = _saved_at(known.get(0), checkpoint)
     needs = _needs(known, tuple(captured), tuple(overrides), saved, ranks=len(carried))
-    found = lacks(contents, needs)
+    lacking = lacks(contents, needs)
     return Resumability(
         lacks=tuple(
             CheckpointLack(
@@ -67,7 +67,7 @@ def resumability(
                 file=lack.file,
                 line=lack.line,
             )
-            for lack in found[:MAX_LACKS]
+            for lack in lacking[:MAX_LACKS]
         ),
         model_alone=set(contents.places) <= {Part.MODEL, Part.AVERAGE},
         overwritten=saved is not None and _overwritten(known[0], saved),
@@ -95,7 +95,7 @@ def _needs(
     # a plain gradient step with a constant rate keeps nothing
     if slots or schedulers:
         yield Need(part=Part.OPTIMIZER, slots=slots)
-    moving = [one for one in schedulers if not one.given]
+    moving = [scheduler for scheduler in schedulers if not scheduler.given]
     if moving:
         yield Need(
             part=Part.SCHEDULER,
@@ -129,15 +129,19 @@ def _random(
     carried: Mapping[int, Carried], seeded: frozenset[str], *, every: bool
 ) -> Iterator[Need]:
     for name, part in RANDOM.items():
-        states = {one.states.get(name, "") for one in carried.values() if name in one.drawn}
+        states = {
+            rank_state.states.get(name, "")
+            for rank_state in carried.values()
+            if name in rank_state.drawn
+        }
         if states and name not in seeded:
             # ranks that draw alike can go on from one state
             count, owner = len(states) if every else 1, "rank"
-            devices = max(one.devices_drawn for one in carried.values())
+            devices = max(rank_state.devices_drawn for rank_state in carried.values())
             if part is Part.CUDA and devices > count:
                 count, owner = devices, "device"
             why = f"each {owner} draws numbers of its own" if count > 1 else "it is drawn from"
-            lines = (one.lines.get(name) for one in carried.values())  # type: ignore[call-overload]
+            lines = (rank_state.lines.get(name) for rank_state in carried.values())  # type: ignore[call-overload]
             line = next(filter(None, lines), None)
             yield Need(
                 part=part,
@@ -164,16 +168,18 @@ def _position(saved: SavedAt, loader: LoaderPlace, seeded: frozenset[str]) -> Ne
 
 def _seeded_again(overrides: Iterable[Override]) -> Iterator[str]:
     """Generators that the script seeds on its way: where they are decides nothing for long."""
-    for one in overrides:
-        again = one.kind is OverrideKind.RESEED and one.scope is not SeedScope.PRIVATE
-        if again and one.step > 1 and not one.importing:
-            yield from next((names for start, names in SEEDS if one.name.startswith(start)), ())
+    for override in overrides:
+        again = override.kind is OverrideKind.RESEED and override.scope is not SeedScope.PRIVATE
+        if again and override.step > 1 and not override.importing:
+            yield from next(
+                (names for start, names in SEEDS if override.name.startswith(start)), ()
+            )
 
 
 def _overwritten(carried: Carried, saved: SavedAt) -> bool:
     """Whether a kill inside the save leaves nothing; files in turn leave the older one."""
     place = saved.file, saved.line
-    same = [one for one in carried.saves if (one.file, one.line) == place]
+    same = [save for save in carried.saves if (save.file, save.line) == place]
     return saved.in_place and len(same) == 1
 
 
@@ -183,9 +189,9 @@ def _saved_at(carried: Carried | None, checkpoint: str) -> SavedAt | None:
         return None
     inside = f"/{checkpoint.strip('/')}"
     own = [
-        one
-        for one in carried.saves
+        save
+        for save in carried.saves
         # a file beside it that is renamed has its name and more
-        if inside in f"/{one.path}" or not one.path
+        if inside in f"/{save.path}" or not save.path
     ]
-    return max(own, key=lambda one: one.step, default=None)
+    return max(own, key=lambda boundary: boundary.step, default=None)

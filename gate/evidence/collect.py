@@ -162,21 +162,23 @@ def _by_rank(
 
 
 def _refuse_crashed(
-    files: Files, out: Path, found: tuple[ProcessFiles, ...], run: RunRecord
+    files: Files, out: Path, processes: tuple[ProcessFiles, ...], run: RunRecord
 ) -> None:
     # a handler of SIGTERM may well raise
     if run.mode is not RunMode.INTERRUPTED:
-        refuse_crashed(files, out, found)
+        refuse_crashed(files, out, processes)
 
 
 def _boundaries(files: Files, out: Path, ranks: tuple[TrainedRank, ...]) -> tuple[Boundary, ...]:
     """What each rank stood with when it was interrupted, or resumed."""
-    told = (
+    boundaries = (
         read_own_document(files, out, rank.files, HarnessFile.BOUNDARY, BoundaryFile)
         for rank in ranks
         if HarnessFile.BOUNDARY in rank.files.kinds
     )
-    return tuple(Boundary.model_validate(one.model_dump(exclude={"pid"})) for one in told)
+    return tuple(
+        Boundary.model_validate(boundary.model_dump(exclude={"pid"})) for boundary in boundaries
+    )
 
 
 def _start(summary: Summary) -> dict[str, object]:
@@ -261,15 +263,15 @@ def _constants(ranks: tuple[TrainedRank, ...], states: tuple[ReadState, ...]) ->
 
     A copy of one in what the script saved is one too. NaN is never a constant.
     """
-    told = {
+    constants = {
         captured_name(rank.files.rank, name)
         for rank in ranks
         for name in rank.summary.constant_infinities
     }
     digests = {leaf.path: leaf.digest for state in states for leaf in state.leaves}
-    same = {digests[name] for name in told if name in digests}
+    same = {digests[name] for name in constants if name in digests}
     odd = (leaf for state in states for leaf in state.not_finite if not leaf.nan)
-    names = (leaf.path for leaf in odd if leaf.path in told or digests.get(leaf.path) in same)
+    names = (leaf.path for leaf in odd if leaf.path in constants or digests.get(leaf.path) in same)
     return tuple(sorted(names))[:MAX_NOT_FINITE]
 
 

@@ -263,9 +263,9 @@ class Rows(Facts[Row]):
         if info.context == PACKED:
             return rows.packed()
         return [
-            one
+            row
             for fact in rows.facts()
-            for one in ([fact] if isinstance(fact, dict) else map(json.loads, fact))
+            for row in ([fact] if isinstance(fact, dict) else map(json.loads, fact))
         ]
 
 
@@ -289,7 +289,7 @@ class NumberRows(Rows[Row]):
         if not taken:
             listed = [*rows]
             turned = zip(*listed, strict=True) if listed else ((),) * len(self.kinds)
-            taken = [array(kind, one) for kind, one in zip(self.kinds, turned, strict=True)]
+            taken = [array(kind, column) for kind, column in zip(self.kinds, turned, strict=True)]
         if len(taken) != len(self.kinds) or len({*map(len, taken)}) > 1:
             message = "are no columns of one length"
             raise ValueError(message)
@@ -338,7 +338,7 @@ class NumberRows(Rows[Row]):
         """The records as lines of JSON, some at a time."""
         columns = [self.column(number) for number in range(len(self.kinds))]
         for first in range(0, len(self), LINES_AT_A_TIME):
-            yield self.lines_of(*(one[first : first + LINES_AT_A_TIME] for one in columns))
+            yield self.lines_of(*(column[first : first + LINES_AT_A_TIME] for column in columns))
 
     def packed(self) -> list[Any]:
         """Each column in one value."""
@@ -369,7 +369,8 @@ class NumberRows(Rows[Row]):
         """What is held already, in part: it was settled before."""
         rows = type(self)()
         rows._columns = tuple(  # noqa: SLF001 - its own kind
-            held_column(array(kind, one)) for kind, one in zip(self.kinds, columns, strict=True)
+            held_column(array(kind, column))
+            for kind, column in zip(self.kinds, columns, strict=True)
         )
         return rows
 
@@ -416,7 +417,7 @@ class Points(NumberRows[Point]):
             raise ValueError(message)
         # a sum is NaN where one of the numbers is
         if math.isnan(sum(values)):
-            values[:] = array(FLOAT, [math.nan if math.isnan(one) else one for one in values])
+            values[:] = array(FLOAT, [math.nan if math.isnan(value) else value for value in values])
 
     @staticmethod
     def row_of(step: int, decimal: str, hex: str) -> tuple[int, float]:  # noqa: A002 - the key's name

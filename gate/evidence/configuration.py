@@ -113,8 +113,8 @@ def named(name: str) -> tuple[str, str]:
     source, _, rest = name.partition(".")
     if source in SOURCES:
         return rest or name, SOURCES[source]
-    found = _IN_FILE.match(name)
-    return (found[2] or "the file", found[1]) if found else (name, "the configuration")
+    match = _IN_FILE.match(name)
+    return (match[2] or "the file", match[1]) if match else (name, "the configuration")
 
 
 def proven_change(

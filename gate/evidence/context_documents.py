@@ -122,8 +122,8 @@ def cluster_document(evidence: EvidenceSet) -> ClusterDocument:
 
 
 def _part(run: RunEvidence, name: str) -> str:
-    found = run.environment.part(name)
-    return "" if found == NOT_APPLICABLE else found
+    part = run.environment.part(name)
+    return "" if part == NOT_APPLICABLE else part
 
 
 def _host(run: RunEvidence, image: str) -> HostFacts:
@@ -151,7 +151,9 @@ def _accelerators(run: RunEvidence) -> tuple[Accelerator, ...]:
     used = [device for process in run.processes for device in process.devices if device.used]
     # ranks that share a machine see each other's devices: one with a UUID counts once
     known = {device.uuid: device for device in used if device.uuid}
-    counted = Counter(map(_kind, (*known.values(), *(one for one in used if not one.uuid))))
+    counted = Counter(
+        map(_kind, (*known.values(), *(device for device in used if not device.uuid)))
+    )
     return tuple(
         kind.model_copy(update={"count": count})
         for kind, count in sorted(counted.items(), key=lambda item: item[0].model_dump_json())
@@ -170,8 +172,8 @@ def _kind(device: DeviceFacts) -> Accelerator:
 
 
 def _transport(run: RunEvidence) -> dict[str, str]:
-    told = run.rank_facts[0].variables if run.rank_facts else {}
-    return {name: text for name, text in told.items() if name.startswith(TRANSPORT)}
+    variables = run.rank_facts[0].variables if run.rank_facts else {}
+    return {name: text for name, text in variables.items() if name.startswith(TRANSPORT)}
 
 
 DATA_SCHEMA: Final = "repro-gate.data/1"
@@ -192,7 +194,7 @@ def data_document(evidence: EvidenceSet) -> DataDocument:
     return DataDocument(
         commit=evidence.commit,
         created_at=evidence.created_at,
-        sets=tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
+        sets=tuple(data_set.model_copy(update={"parts": ()}) for data_set in evidence.data),
     )
 
 
@@ -259,7 +261,7 @@ def environment_document(evidence: EvidenceSet) -> EnvironmentDocument:
 def _packages(environment: Environment) -> tuple[InstalledPackage, ...]:
     imported = set(map(normalized_name, environment.imported))
     ignored = set(map(normalized_name, environment.ignored))
-    found = (line.partition("==") for line in environment.packages)
+    packages = (line.partition("==") for line in environment.packages)
     return tuple(
         InstalledPackage(
             name=name,
@@ -268,7 +270,7 @@ def _packages(environment: Environment) -> tuple[InstalledPackage, ...]:
             imported=normalized_name(name) in imported,
             ignored=normalized_name(name) in ignored,
         )
-        for name, _, version in found
+        for name, _, version in packages
     )
 
 
@@ -324,8 +326,8 @@ def seeds_document(evidence: EvidenceSet) -> SeedsDocument:
         commit=evidence.commit,
         created_at=evidence.created_at,
         processes=_processes(run)[:MAX_SEEDED],
-        by_the_script=tuple(one for one in run.overrides if one.seeds)[:MAX_SEEDED],
-        further=tuple(one.result for one in evidence.seeded),
+        by_the_script=tuple(override for override in run.overrides if override.seeds)[:MAX_SEEDED],
+        further=tuple(seed.result for seed in evidence.seeded),
     )
 
 

@@ -89,9 +89,13 @@ class EvidenceFolder:
         # the runs have files of their own: what stood in two places could disagree
         bare = evidence.model_copy(update={"runs": ()})
         judged = (self._written(SET_NAME, bare), *map(self._run, evidence.runs))
-        readable = [self._written(name, one) for name, one in readable_documents(evidence)]
+        readable = [
+            self._written(name, document) for name, document in readable_documents(evidence)
+        ]
         manifest = EvidenceManifest(
-            documents=tuple(EvidenceFile(name=one.name, sha256=one.sha256) for one in judged)
+            documents=tuple(
+                EvidenceFile(name=document.name, sha256=document.sha256) for document in judged
+            )
         )
         return (*judged, *readable, self._written(MANIFEST_NAME, manifest))
 

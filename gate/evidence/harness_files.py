@@ -367,8 +367,8 @@ def find_processes(files: Files, out: Path) -> tuple[ProcessFiles, ...]:
             hint="The training starts too many processes; use fewer data workers.",
         )
     return tuple(
-        ProcessFiles(rank=rank, pid=pid, kinds=tuple(found))
-        for (rank, pid), found in sorted(kinds.items())
+        ProcessFiles(rank=rank, pid=pid, kinds=tuple(kinds_of_process))
+        for (rank, pid), kinds_of_process in sorted(kinds.items())
     )
 
 

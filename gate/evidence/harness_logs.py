@@ -151,17 +151,17 @@ def read_traces(files: Files, out: Path) -> tuple[RankTrace, ...]:
 
     Raises `EvidenceError` for a broken or oversized file, and for two traces of one rank.
     """
-    found = [
+    traces = [
         process
         for process in find_processes(files, out)
         if {HarnessFile.TRACE, HarnessFile.STEPS} <= set(process.kinds)
     ]
-    if len(found) > MAX_RANKS:
+    if len(traces) > MAX_RANKS:
         raise EvidenceError(f"more than {MAX_RANKS} processes left a trace", hint=HINT)
-    ranks = {process.rank for process in found}
-    if len(ranks) != len(found):
+    ranks = {process.rank for process in traces}
+    if len(ranks) != len(traces):
         raise EvidenceError("two processes of one rank left a trace", hint=HINT)
-    return tuple(_read(files, out, process) for process in found)
+    return tuple(_read(files, out, process) for process in traces)
 
 
 def _read(files: Files, out: Path, process: ProcessFiles) -> RankTrace:

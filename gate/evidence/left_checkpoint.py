@@ -42,25 +42,25 @@ def look_at_checkpoint(
     Raises `StorageError` for a link on the way, and `EvidenceError` for what the harness never
     writes.
     """
-    path, every = tree / place, _told(files, out)
-    told = every[0] if every else None
+    path, every = tree / place, _kill_facts(files, out)
+    left_file = every[0] if every else None
     files.refuse_links(path, below=tree)
     if files.exists(path):
         listed = _listed(files, path)
-        found = _looked(files, path, place, whole)
-        if whole is not None and found.problem:
-            cut = {one.inside for one in every}
-            found = _without_leftovers(files, path, place, whole, listed, cut) or found
-        found = found.model_copy(update={"files": listed})
+        looked = _looked(files, path, place, whole)
+        if whole is not None and looked.problem:
+            cut = {kill_file.inside for kill_file in every}
+            looked = _without_leftovers(files, path, place, whole, listed, cut) or looked
+        looked = looked.model_copy(update={"files": listed})
     else:
-        found = CheckpointLook(absent=True)
+        looked = CheckpointLook(absent=True)
     beside, in_place = "", False
-    if whole is not None and told is not None:
-        in_place = told.inside == "." or told.inside in whole.files
-        if found.absent or found.problem:
-            names = (name for name in told.beside if is_plain_name(name))
+    if whole is not None and left_file is not None:
+        in_place = left_file.inside == "." or left_file.inside in whole.files
+        if looked.absent or looked.problem:
+            names = (name for name in left_file.beside if is_plain_name(name))
             beside = next((name for name in names if _is_whole(files, path, name, whole)), "")
-    return found.model_copy(update={"kill": told, "beside": beside, "in_place": in_place})
+    return looked.model_copy(update={"kill": left_file, "beside": beside, "in_place": in_place})
 
 
 def _without_leftovers(
@@ -78,15 +78,15 @@ def _without_leftovers(
     kept = {above for name in {*listed} - left_over for above in PurePosixPath(name).parents}
     emptied = {above for name in left_over for above in PurePosixPath(name).parents} - kept
     hidden = frozenset(path / name for name in {*map(PurePosixPath, left_over), *emptied})
-    found = _looked(_Without(files=files, hidden=hidden), path, shown, whole)
-    if found.problem:
+    looked = _looked(_Without(files=files, hidden=hidden), path, shown, whole)
+    if looked.problem:
         return None
     gone = next((name for name in whole.files if name not in listed), "")
     if gone:
         # the rest may be parts of several checkpoints, none of them complete
         why = f"{shown}/{plain_text(gone)}, which a complete one has, was removed before the save"
-        return found.model_copy(update={"unsure": why[:1000]})
-    return found
+        return looked.model_copy(update={"unsure": why[:1000]})
+    return looked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,18 +161,18 @@ def _short_of(
     return ""
 
 
-def _told(files: Files, out: Path) -> tuple[KillFacts, ...]:
+def _kill_facts(files: Files, out: Path) -> tuple[KillFacts, ...]:
     """What each rank told: first those that were killed inside a save."""
-    told = [
+    files_left = [
         read_own_document(files, out, process, HarnessFile.KILL, KillFile)
         for process in find_processes(files, out)
         if HarnessFile.KILL in process.kinds
     ]
-    told.sort(key=lambda one: (bool(one.why), one.rank))
-    return tuple(map(_plain, told))
+    files_left.sort(key=lambda kill_file: (bool(kill_file.why), kill_file.rank))
+    return tuple(map(_plain, files_left))
 
 
-def _plain(told: KillFile) -> KillFacts:
-    facts = told.model_dump(exclude={"pid", "rank"})
+def _plain(kill_file: KillFile) -> KillFacts:
+    facts = kill_file.model_dump(exclude={"pid", "rank"})
     texts = {name: plain_text(facts[name])[:200] for name in ("path", "file", "why")}
     return KillFacts.model_validate(facts | texts)

@@ -162,16 +162,16 @@ def changed_locks(before: Iterable[LockFile], after: Iterable[LockFile]) -> tupl
     right = {lock.path: lock for lock in after}
     changes = []
     for path in sorted({*left, *right}):
-        one = left.get(path, LockFile(path=path))
+        left_lock = left.get(path, LockFile(path=path))
         other = right.get(path, LockFile(path=path))
-        if (one.sha256, one.problem) == (other.sha256, other.problem):
+        if (left_lock.sha256, left_lock.problem) == (other.sha256, other.problem):
             continue
         # nothing was locked there before, or is now: then nothing moved that a lock can tell
-        known = differing_packages(one, other) if path in left and path in right else ()
+        known = differing_packages(left_lock, other) if path in left and path in right else ()
         changes.append(
             LockChange(
                 path=path,
-                before=one.sha256,
+                before=left_lock.sha256,
                 after=other.sha256,
                 moved=tuple(move.described for move in known),
             )
@@ -191,7 +191,7 @@ def unlike_installed(
     imported = {normalized_name(name) for name in environment.imported}
     ignored = {normalized_name(name) for name in environment.ignored}
     origins = {normalized_name(name): text for name, text in environment.origins.items()}
-    found = []
+    unlike = []
     for line in environment.packages:
         spelt, _, version = line.partition("==")
         name = normalized_name(spelt)
@@ -199,19 +199,19 @@ def unlike_installed(
             continue
         versions, hashes = locked[name]
         archive = origins.get(name, "")
-        if versions and not any(_same_version(one, version) for one in versions):
-            found.append(
+        if versions and not any(_same_version(version_, version) for version_ in versions):
+            unlike.append(
                 PackageMove(name=name, before=" or ".join(sorted(versions)), after=version)
             )
         elif archive.startswith(ARCHIVE) and _is_other_file(archive.removeprefix(ARCHIVE), hashes):
-            found.append(
+            unlike.append(
                 PackageMove(
                     name=name,
                     before=f"{version} of the files that the lock names",
                     after=f"{version} of {archive}",
                 )
             )
-    return tuple(found)
+    return tuple(unlike)
 
 
 _Named = tuple[frozenset[str], frozenset[str]]
@@ -219,23 +219,23 @@ _Named = tuple[frozenset[str], frozenset[str]]
 
 def _by_name(locks: Iterable[LockFile]) -> Mapping[str, _Named]:
     """Name to versions and hashes, those of all locks together."""
-    found: dict[str, _Named] = {}
+    by_name: dict[str, _Named] = {}
     for lock in locks:
         for package in lock.packages:
             name = normalized_name(package.name)
-            versions, hashes = found.get(name, (frozenset(), frozenset()))
-            found[name] = (versions | set(package.versions), hashes | set(package.hashes))
-    return found
+            versions, hashes = by_name.get(name, (frozenset(), frozenset()))
+            by_name[name] = (versions | set(package.versions), hashes | set(package.hashes))
+    return by_name
 
 
 def _move(name: str, before: _Named | None, after: _Named | None) -> PackageMove | None:
-    one, other = (
+    left, right = (
         None if side is None else " or ".join(sorted(side[0])) for side in (before, after)
     )
-    if one != other:
-        return PackageMove(name=name, before=one or "", after=other or "")
+    if left != right:
+        return PackageMove(name=name, before=left or "", after=right or "")
     if before and after and before[1] and after[1] and before[1].isdisjoint(after[1]):
-        return PackageMove(name=name, before=one or "", after=f"{one} from other files")
+        return PackageMove(name=name, before=left or "", after=f"{left} from other files")
     return None
 
 

@@ -56,8 +56,8 @@ def read_lock(path: str, data: bytes) -> LockFile:
     """The lock as a record; one that cannot be read has a `problem` that names what is wrong."""
     digest = hashlib.sha256(data).hexdigest()
     try:
-        kind, found = _opened(path, data)
-        packages = _gathered(found)
+        kind, content = _opened(path, data)
+        packages = _gathered(content)
     except (EvidenceError, DocumentError) as error:
         problem = error.message
     except ValueError as error:
@@ -119,11 +119,11 @@ def _text_opened(name: str, text: str) -> tuple[LockKind, PackageLines]:
     return LockKind.REQUIREMENTS, _requirements(text)
 
 
-def _gathered(found: PackageLines) -> tuple[LockedPackage, ...]:
+def _gathered(lines: PackageLines) -> tuple[LockedPackage, ...]:
     """One record for each name; markers may choose between versions, and each counts."""
     versions: dict[str, dict[str, None]] = {}
     hashes: dict[str, dict[str, None]] = {}
-    for name, version, files in found:
+    for name, version, files in lines:
         if not _NAME.match(name) or len(name) > MAX_PACKAGE_TEXT:
             raise EvidenceError(f"{short_text(name)} is not the name of a package")
         if not version.isprintable() or len(version) > MAX_PACKAGE_TEXT:
@@ -146,11 +146,11 @@ def _gathered(found: PackageLines) -> tuple[LockedPackage, ...]:
 def _checked_hash(text: str, name: str) -> str:
     """`algorithm:hex` with as many digits as that algorithm gives: a torn hash locks nothing."""
     algorithm, _, digits = text.partition(":")
-    wanted = {"git": (40, 64), **_DIGITS}.get(algorithm)
+    lengths = {"git": (40, 64), **_DIGITS}.get(algorithm)
     # no file has a digest of zeros alone: somebody filled it in
     if (
-        wanted is None
-        or len(digits) not in wanted
+        lengths is None
+        or len(digits) not in lengths
         or not _DIGEST.match(digits)
         or not digits.strip("0")
     ):
@@ -300,10 +300,10 @@ def _pixi(text: str) -> PackageLines:
     for line in text.splitlines():
         if line[:1] not in {" ", "-", ""}:
             inside = line.rstrip() == "packages:"
-        elif inside and (entries or line.startswith("- ")) and (found := _PIXI_KEY.match(line)):
+        elif inside and (entries or line.startswith("- ")) and (match := _PIXI_KEY.match(line)):
             if line.startswith("- "):
                 entries.append({})
-            entries[-1].setdefault(found["key"], found["value"].strip("'\""))
+            entries[-1].setdefault(match["key"], match["value"].strip("'\""))
     if not entries:
         raise EvidenceError("has no list of packages, as a pixi.lock has")
     for entry in entries:
@@ -334,22 +334,22 @@ def _kernels(document: object) -> PackageLines:
         yield f"kernel-{_word(kernel, 'repo_id').replace('/', '-')}", commit, hashes
 
 
-def _table(found: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(found, dict):
+def _table(value: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
         raise EvidenceError(f"{what} is no table")
-    return found
+    return value
 
 
-def _items(found: object, what: str) -> list[Any]:
-    if found is None:
+def _items(value: object, what: str) -> list[Any]:
+    if value is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(value, list):
         raise EvidenceError(f"{what} is not a list")
-    return found
+    return value
 
 
-def _tables(found: object, what: str) -> Iterator[Mapping[str, Any]]:
-    return (_table(item, what) for item in _items(found, what))
+def _tables(value: object, what: str) -> Iterator[Mapping[str, Any]]:
+    return (_table(item, what) for item in _items(value, what))
 
 
 def _word(table: Mapping[str, Any], key: str) -> str:

@@ -111,7 +111,7 @@ class SeriesCollector:
             and all(len(name) <= MAX_NAME and name.isprintable() for name in columns)
             and all(self._dtypes.get(name, dtype) == dtype for name in columns)
             and 0 <= min(steps) <= max(steps) <= MAX_STEP
-            and all(one < other for one, other in pairwise(steps))
+            and all(left < right for left, right in pairwise(steps))
             and all(own[-1] < steps[0] for own in known if own)
         )
         if fits:

@@ -231,8 +231,8 @@ class Source(SourceLine):
     def stamp(self) -> tuple[int, int] | None:
         """Size in bytes and time of change in nanoseconds of a file that was read, if told so."""
         size, _, changed = self.after.partition(" ")
-        told = self.kind is SourceKind.READ and bool(STAMP.fullmatch(self.after))
-        return (int(size), int(changed)) if told else None
+        is_stamp = self.kind is SourceKind.READ and bool(STAMP.fullmatch(self.after))
+        return (int(size), int(changed)) if is_stamp else None
 
     @property
     def place(self) -> str:

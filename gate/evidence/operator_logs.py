@@ -103,8 +103,8 @@ def read_operator_audit(
 
 def _use(line: UseLine) -> OperatorUse:
     spans = tuple(Span(first=first, last=last, calls=calls) for first, last, calls in line.spans)
-    told: Mapping[str, object] = line.model_dump(exclude={"spans"})
-    return OperatorUse.model_validate({**told, "spans": spans})
+    fields: Mapping[str, object] = line.model_dump(exclude={"spans"})
+    return OperatorUse.model_validate({**fields, "spans": spans})
 
 
 def _distinct(items: Iterable[Item]) -> tuple[Item, ...]:

@@ -75,7 +75,7 @@ _NAMED: Final = re.compile(rf"(?P<name>{DISTRIBUTION}) ?(?:\[[A-Za-z0-9._, -]*+\
 _VERSION: Final = re.compile(EXACT_VERSION)
 _HASH: Final = re.compile(STRONG_HASH)
 _VARIABLES: Final = "|".join(MARKER_VARIABLES)
-_OPERATORS: Final = "|".join(re.escape(one) for one in MARKER_OPERATORS)
+_OPERATORS: Final = "|".join(re.escape(operator) for operator in MARKER_OPERATORS)
 _WORD: Final = re.compile(
     rf"""(?P<bracket>[()])|(?P<join>(?:and|or)\b)|(?P<operator>not +in\b|{_OPERATORS})"""
     rf"""|(?P<variable>(?:{_VARIABLES})\b)|'(?P<single>{MARKER_TEXT})'|"(?P<double>{MARKER_TEXT})\""""
@@ -108,24 +108,24 @@ def read_pinned(shown: str, data: bytes) -> tuple[PinnedPackage, ...]:
         raise DocumentError(
             f"{shown} is not UTF-8 at byte {error.start}", hint=f"Regenerate it; {MAKE_LOCK}."
         ) from error
-    found: list[PinnedPackage] = []
+    packages: list[PinnedPackage] = []
     refused: list[tuple[int, _Refused]] = []
     for number, line in _logical_lines(text):
         read = _package(line)
         if isinstance(read, PinnedPackage):
-            found.append(read)
+            packages.append(read)
         else:
             refused.append((number, read))
-        if len(refused) > MAX_REFUSALS or len(found) > MAX_PACKAGES:
+        if len(refused) > MAX_REFUSALS or len(packages) > MAX_PACKAGES:
             break
-    if len(found) > MAX_PACKAGES:
+    if len(packages) > MAX_PACKAGES:
         raise DocumentError(
             f"{shown} names more than {MAX_PACKAGES:,} packages",
             hint=f"Regenerate it; {MAKE_LOCK}.",
         )
     if refused:
         raise _fault(shown, refused)
-    return tuple(found)
+    return tuple(packages)
 
 
 def _fault(shown: str, refused: list[tuple[int, _Refused]]) -> DocumentError:
@@ -135,7 +135,7 @@ def _fault(shown: str, refused: list[tuple[int, _Refused]]) -> DocumentError:
         f"{shown}, line {number}: {fault}{more}",
         hint=f"In {shown}, {hint}.",
         details=tuple(
-            f"line {number}: {one.fault}; {one.hint}" for number, one in refused[1:MAX_REFUSALS]
+            f"line {number}: {line.fault}; {line.hint}" for number, line in refused[1:MAX_REFUSALS]
         ),
     )
 
@@ -165,8 +165,8 @@ def _without_comment(line: str) -> str:
     """A comment begins the line or follows a blank: one in an address is a part of it."""
     if line.lstrip().startswith("#"):
         return ""
-    found = re.search(r"\s#", line)
-    return line if found is None else line[: found.start()]
+    match = re.search(r"\s#", line)
+    return line if match is None else line[: match.start()]
 
 
 def _package(line: str) -> PinnedPackage | _Refused:
@@ -238,7 +238,7 @@ def _marker(text: str) -> str | _Refused:
     """
     written: list[str] = []
     # what may come next; a comparison is an operand, an operator and an operand
-    wanted, depth, place = "operand", 0, 0
+    expected, depth, place = "operand", 0, 0
     sides = 0
     while place < len(text):
         word = _WORD.match(text, place)
@@ -246,23 +246,23 @@ def _marker(text: str) -> str | _Refused:
             return _odd(text)
         kind, place = word.lastgroup or "", _behind_blanks(text, word.end())
         spelt = " ".join(word[0].split())
-        if kind in {"single", "double", "variable"} and wanted == "operand":
+        if kind in {"single", "double", "variable"} and expected == "operand":
             sides += 1
-            wanted = "operator" if sides == 1 else "join"
+            expected = "operator" if sides == 1 else "join"
             spelt = spelt if kind == "variable" else f'"{word[kind]}"'
-        elif kind == "operator" and wanted == "operator":
-            wanted = "operand"
-        elif kind == "join" and wanted == "join":
-            wanted, sides = "operand", 0
-        elif spelt == "(" and wanted == "operand" and not sides and depth < MAX_DEPTH:
+        elif kind == "operator" and expected == "operator":
+            expected = "operand"
+        elif kind == "join" and expected == "join":
+            expected, sides = "operand", 0
+        elif spelt == "(" and expected == "operand" and not sides and depth < MAX_DEPTH:
             depth += 1
-        elif spelt == ")" and wanted == "join" and depth:
+        elif spelt == ")" and expected == "join" and depth:
             depth -= 1
         else:
             return _odd(text)
         written.append(spelt)
     marker = " ".join(written)
-    if written and (depth or wanted != "join" or len(marker) > MAX_MARKER):
+    if written and (depth or expected != "join" or len(marker) > MAX_MARKER):
         return _odd(text)
     return marker
 

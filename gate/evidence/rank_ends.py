@@ -48,10 +48,17 @@ def rank_ends(
         for process in processes
         if HarnessFile.PROCESS in process.kinds
     }
-    world = max((one.world_size for one in attested.values()), default=1)
+    world = max((summary.world_size for summary in attested.values()), default=1)
     known = {end.rank: end for end in _started(exits)}
     training = tuple(_training(attested))
-    if len(known.keys() | {one.rank for one in training} | set(range(min(world, 2)))) == 1:
+    if (
+        len(
+            known.keys()
+            | {trained_rank.rank for trained_rank in training}
+            | set(range(min(world, 2)))
+        )
+        == 1
+    ):
         # its last step alone would have all of its lines read
         return ()
     nodes = told_nodes({process.rank: attested[process].node for process in training})

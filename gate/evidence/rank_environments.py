@@ -37,16 +37,17 @@ def environment_of(summaries: Mapping[int, Summary]) -> Environment:
     What a rank installed or imported that others did not counts as well: all are one training.
     """
     by_rank = {rank: _of_rank(summary) for rank, summary in summaries.items()}
-    told = list(by_rank.values())
-    names = dict.fromkeys(name for rank in told for name in rank.parts)
+    environments = list(by_rank.values())
+    names = dict.fromkeys(name for rank in environments for name in rank.parts)
     parts = {
-        name: BETWEEN_RANKS.join(dict.fromkeys(rank.part(name) for rank in told)) for name in names
+        name: BETWEEN_RANKS.join(dict.fromkeys(rank.part(name) for rank in environments))
+        for name in names
     }
     together = Environment(
         parts=parts,
-        packages=_union(rank.packages for rank in told),
-        imported=_union(rank.imported for rank in told),
-        origins=_origins(told),
+        packages=_union(rank.packages for rank in environments),
+        imported=_union(rank.imported for rank in environments),
+        origins=_origins(environments),
         unlike_ranks=tuple(islice(_unlike(by_rank), MAX_UNLIKE)),
     )
     return _with_digest(together)
@@ -90,8 +91,8 @@ def leave_out_packages(run: RunEvidence, patterns: Sequence[str]) -> RunEvidence
 
 def is_ignored(name: str, patterns: Sequence[str]) -> bool:
     """Whether a distribution's name is one that the settings leave out."""
-    wanted = (pattern.lower().replace("_", "-").replace(".", "-") for pattern in patterns)
-    return any(fnmatchcase(normalized_name(name), pattern) for pattern in wanted)
+    normalized = (pattern.lower().replace("_", "-").replace(".", "-") for pattern in patterns)
+    return any(fnmatchcase(normalized_name(name), pattern) for pattern in normalized)
 
 
 def _of_rank(summary: Summary) -> Environment:
@@ -145,15 +146,15 @@ def _unlike(ranks: Mapping[int, Environment]) -> Iterator[UnlikeRank]:
     first = next(iter(ranks.values()))
     for number, rank in ranks.items():
         for part in rank.moved(first):
-            found, expected = _plain((rank.part(part), first.part(part)))
+            values, expected = _plain((rank.part(part), first.part(part)))
             versions = {}
             if part == PACKAGES and rank.packages and first.packages:
-                found, expected = _named(first, rank), ""
+                values, expected = _named(first, rank), ""
                 versions = _versions(first, rank)
             yield UnlikeRank(
                 rank=number,
                 part=plain_text(part)[:100],
-                found=found,
+                found=values,
                 expected=expected,
                 versions=versions,
             )

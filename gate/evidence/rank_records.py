@@ -62,8 +62,10 @@ def _kept(digests: StepDigests, *, every: bool) -> StepDigests:
     if every:
         return digests
     places = {step: place for place, step in enumerate(digests.steps)}
-    told = ((places[one.step], one) for one in digests.told if is_told(one.step))
-    return StepDigests(digests.steps, told)
+    digests_kept = (
+        (places[digest.step], digest) for digest in digests.observed if is_told(digest.step)
+    )
+    return StepDigests(digests.steps, digests_kept)
 
 
 def replica_drift(
@@ -77,39 +79,43 @@ def replica_drift(
     """
     groups: dict[Replicated, list[TrainedRank]] = {}
     for rank in ranks:
-        for told in rank.summary.replicated:
-            if rank.files.rank in told.ranks:
-                groups.setdefault(told, []).append(rank)
+        for replicated in rank.summary.replicated:
+            if rank.files.rank in replicated.ranks:
+                groups.setdefault(replicated, []).append(rank)
     whole = (
-        (told, members)
-        for told, members in groups.items()
-        if len(members) > 1 and {member.files.rank for member in members} == set(told.ranks)
+        (group, members)
+        for group, members in groups.items()
+        if len(members) > 1 and {member.files.rank for member in members} == set(group.ranks)
     )
-    found = [drift for told, members in whole if (drift := _drift(told, members, checkpoint))]
-    return min(found, key=lambda drift: drift.step, default=None)
+    drifts = [drift for group, members in whole if (drift := _drift(group, members, checkpoint))]
+    return min(drifts, key=lambda drift: drift.step, default=None)
 
 
 def _drift(
-    told: Replicated, members: Sequence[TrainedRank], checkpoint: CheckpointManifest
+    replicated: Replicated, members: Sequence[TrainedRank], checkpoint: CheckpointManifest
 ) -> ReplicaDrift | None:
     equal_until = None
-    for step, held in sorted(_by_step(told.optimizer, members).items()):
+    for step, held in sorted(_by_step(replicated.optimizer, members).items()):
         if len(held) < len(members):
             # sampling intervals are each rank's own
             continue
         if len(set(held.values())) == 1:
             equal_until = step
             continue
-        return _told(told, members, held, checkpoint, step=step, equal_until=equal_until)
-    last = max(_last_step(told.optimizer, member) for member in members)
+        return _replica_drift(
+            replicated, members, held, checkpoint, step=step, equal_until=equal_until
+        )
+    last = max(_last_step(replicated.optimizer, member) for member in members)
     # where the last step was seen, the script may have changed its weights behind it
     if equal_until is None or equal_until == last:
         return None
-    ends = _at_end(told.optimizer, members, checkpoint)
+    ends = _at_end(replicated.optimizer, members, checkpoint)
     if len(set(ends.values())) <= 1:
         return None
-    found = _told(told, members, ends, checkpoint, step=last, equal_until=equal_until)
-    return found.model_copy(update={"at_end": True})
+    drift = _replica_drift(
+        replicated, members, ends, checkpoint, step=last, equal_until=equal_until
+    )
+    return drift.model_copy(update={"at_end": True})
 
 
 def _last_step(optimizer: int, member: TrainedRank) -> int:
@@ -117,8 +123,8 @@ def _last_step(optimizer: int, member: TrainedRank) -> int:
     return int(member.lines.column("step")[own].max(initial=0))
 
 
-def _told(
-    told: Replicated,
+def _replica_drift(
+    replicated: Replicated,
     members: Sequence[TrainedRank],
     held: Mapping[int, Hashable],
     checkpoint: CheckpointManifest,
@@ -129,7 +135,7 @@ def _told(
     usual = Counter(held.values()).most_common(1)[0][0]
     like = min(rank for rank, digest in held.items() if digest == usual)
     apart = tuple(sorted(rank for rank, digest in held.items() if digest != usual))
-    names = tuple(_differing(told.optimizer, members, like, apart, checkpoint))
+    names = tuple(_differing(replicated.optimizer, members, like, apart, checkpoint))
     return ReplicaDrift(
         step=step,
         equal_until=equal_until,
@@ -164,7 +170,7 @@ def _parameters_of(optimizer: int, member: TrainedRank) -> list[str]:
 
 def _by_step(optimizer: int, members: Sequence[TrainedRank]) -> dict[int, Held]:
     """The digests after each step at which the members' parameters are each other's."""
-    found: dict[int, dict[int, tuple[str, str]]] = {}
+    by_step: dict[int, dict[int, tuple[str, str]]] = {}
     for member in members:
         structure = ""
         for place in member.lines.observed:
@@ -173,11 +179,11 @@ def _by_step(optimizer: int, members: Sequence[TrainedRank]) -> dict[int, Held]:
                 continue
             structure = line.fingerprints.get(STRUCTURE, structure)
             if line.parameters is not None:
-                known = found.setdefault(line.step, {})
+                known = by_step.setdefault(line.step, {})
                 known[member.files.rank] = structure, line.parameters
     return {
         step: {rank: digest for rank, (_, digest) in held.items()}
-        for step, held in found.items()
+        for step, held in by_step.items()
         if len({(structure, digest.partition(":")[0]) for structure, digest in held.values()}) == 1
     }
 

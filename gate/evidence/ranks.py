@@ -61,7 +61,7 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
     Raises `EvidenceError` for a file that cannot be read.
     """
     ended = _read(files, out, processes)
-    trained = {one for one in processes if HarnessFile.STEPS in one.kinds}
+    trained = {process for process in processes if HarnessFile.STEPS in process.kinds}
     failed = tuple(_failed(ended, trained))
     ends = rank_ends(files, out, processes, ended)
     summaries = {
@@ -70,13 +70,14 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
         if HarnessFile.SUMMARY in process.kinds
     }
     every = bool(trained) and summaries.keys() == trained and _as_many_as_known(summaries)
-    by_gate = (one.stopped_by is StoppedBy.MAX_STEPS for one in summaries.values())
+    by_gate = (summary.stopped_by is StoppedBy.MAX_STEPS for summary in summaries.values())
     stopped = every and all(by_gate)
     others = [end for process, end in ended.items() if process not in trained]
     of_launchers = bool(others) and all(
-        name.startswith(LAUNCHERS) for name in chain.from_iterable(one.exceptions for one in others)
+        name.startswith(LAUNCHERS)
+        for name in chain.from_iterable(other_rank.exceptions for other_rank in others)
     )
-    held = any(one.stopped for one in others) or trained <= ended.keys()
+    held = any(other_rank.stopped for other_rank in others) or trained <= ended.keys()
     return RunEnd(
         stopped=stopped,
         by_stop=stopped and not failed and of_launchers and held,
@@ -90,7 +91,7 @@ def refuse_crashed(files: Files, out: Path, processes: tuple[ProcessFiles, ...])
 
     What the rank had recorded by then may be whole, and is all the same no training that went well.
     """
-    trained = {one for one in processes if HarnessFile.STEPS in one.kinds}
+    trained = {process for process in processes if HarnessFile.STEPS in process.kinds}
     failed = tuple(_failed(_read(files, out, processes), trained))
     if failed:
         raise EvidenceError(
@@ -112,10 +113,12 @@ def refuse_leaves(processes: tuple[ProcessFiles, ...], run: RunRecord) -> tuple[
     return processes
 
 
-def _read(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> dict[ProcessFiles, Ended]:
+def _read(
+    files: Files, out: Path, processes: tuple[ProcessFiles, ...]
+) -> dict[ProcessFiles, Ended]:
     return {
         process: read_own_document(files, out, process, HarnessFile.ENDED, Ended)
-        for process in found
+        for process in processes
         if HarnessFile.ENDED in process.kinds
     }
 
@@ -129,8 +132,8 @@ def _failed(ended: dict[ProcessFiles, Ended], trained: set[ProcessFiles]) -> Ite
 def _as_many_as_known(summaries: dict[ProcessFiles, Summary]) -> bool:
     """Whether there are as many ranks as each was told: one that crashed early is missed."""
     ranks = {process.rank for process in summaries}
-    told = {summary.environment.get("world_size", "") for summary in summaries.values()}
-    return len(ranks) == len(summaries) and told <= {str(len(ranks)), ""}
+    world_sizes = {summary.environment.get("world_size", "") for summary in summaries.values()}
+    return len(ranks) == len(summaries) and world_sizes <= {str(len(ranks)), ""}
 
 
 LIMITS = "docs/limits.md lists what the harness sees."
@@ -199,7 +202,7 @@ def no_step(
             hint=f"{started_without(children)}. {GENERAL}",
             details=said,
         )
-    stopped = [one.backwards for one in untrained if one.stopped]
+    stopped = [ended.backwards for ended in untrained if ended.stopped]
     if stopped:
         return EvidenceError(
             f"the script never called an optimizer in {max(stopped):,} backward passes",
@@ -218,8 +221,8 @@ def no_step(
     )
 
 
-def _imported(told: tuple[Untrained, ...]) -> Iterator[Trainer]:
-    yield from dict.fromkeys(name for one in told for name in one.imported)
+def _imported(untrained: tuple[Untrained, ...]) -> Iterator[Trainer]:
+    yield from dict.fromkeys(name for ended in untrained for name in ended.imported)
 
 
 MAX_SHOWN_PROBLEMS = 40
@@ -460,7 +463,8 @@ def _check_same_length(ranks: tuple[TrainedRank, ...], nodes: Mapping[int, str])
     for rank in ranks:
         if rank.last_step != first.last_step:
             who, other = (
-                rank_on(one.files.rank, nodes.get(one.files.rank, "")) for one in (rank, first)
+                rank_on(ended.files.rank, nodes.get(ended.files.rank, ""))
+                for ended in (rank, first)
             )
             raise EvidenceError(
                 f"{who} took {rank.last_step} steps, {other} took {first.last_step}",

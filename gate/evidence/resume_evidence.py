@@ -59,9 +59,9 @@ NO_SAVE: Final = "torch.save was not called behind resume.at_step"
 
 def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> KilledSave:
     """What a run left that was to be killed at `point`; `failure` is how it ended, as a clause."""
-    told = look.kill
-    if told is None or told.why:
-        why = (failure or NO_SAVE) if told is None else told.why
+    kill = look.kill
+    if kill is None or kill.why:
+        why = (failure or NO_SAVE) if kill is None else kill.why
         why = f"the save could not be interrupted: {why}"
         return KilledSave(point=point, left=LeftBy.NOT_CHECKED, why=why[:1000])
     if look.unsure:
@@ -71,7 +71,7 @@ def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> Killed
     elif look.beside:
         left = LeftBy.BESIDE
     elif look.absent:
-        left = LeftBy.LOST if told.had_one else LeftBy.NOTHING_YET
+        left = LeftBy.LOST if kill.had_one else LeftBy.NOTHING_YET
     else:
         left = LeftBy.TORN
     return KilledSave(
@@ -79,12 +79,12 @@ def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> Killed
         left=left,
         in_place=look.in_place,
         why=look.problem,
-        step=told.step,
-        path=told.path,
-        file=told.file,
-        line=told.line,
-        size_bytes=told.size_bytes,
-        byte=told.byte,
+        step=kill.step,
+        path=kill.path,
+        file=kill.file,
+        line=kill.line,
+        size_bytes=kill.size_bytes,
+        byte=kill.byte,
     )
 
 
@@ -130,14 +130,14 @@ def carry_checkpoint(
 
 def names_below(files: Files, folder: Path) -> Iterator[str]:
     """Paths of all files below a folder; `StorageError` for a link among them, or too many."""
-    found = 0
+    names = 0
     pending = [PurePosixPath()]
     while pending:
         place = pending.pop()
         for name in files.list_names(folder / place, max_names=MAX_CARRIED_FILES):
             below = place / name
-            found += 1
-            if found > MAX_CARRIED_FILES or len(below.parts) > MAX_DEPTH:
+            names += 1
+            if names > MAX_CARRIED_FILES or len(below.parts) > MAX_DEPTH:
                 raise StorageError(
                     f"it has more than {MAX_CARRIED_FILES:,} files, or folders {MAX_DEPTH} deep"
                 )

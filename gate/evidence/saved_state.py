@@ -121,9 +121,9 @@ def left_state(files: Files, out: Path, process: ProcessFiles) -> ReadState:
     name, prefix = process.name(HarnessFile.LEAVES), _prefix(process.rank)
     with open_untrusted(files, out / name, name, max_bytes=MAX_LEAVES_BYTES) as opened:
         data = opened.read_at(0, opened.size_bytes)
-        told = read_document(StateLeaves, data, name, max_bytes=MAX_LEAVES_BYTES)
-    strays = [leaf.path for leaf in told.leaves if not leaf.path.startswith(f"{prefix}/")]
-    if (told.rank, told.pid) != (process.rank, process.pid) or strays or not told.leaves:
+        state = read_document(StateLeaves, data, name, max_bytes=MAX_LEAVES_BYTES)
+    strays = [leaf.path for leaf in state.leaves if not leaf.path.startswith(f"{prefix}/")]
+    if (state.rank, state.pid) != (process.rank, process.pid) or strays or not state.leaves:
         raise EvidenceError(
             f"{name}: is about another state than that of rank {process.rank}",
             hint="Only the gate's own collector may write it; see docs/cluster.md.",
@@ -138,14 +138,14 @@ def left_state(files: Files, out: Path, process: ProcessFiles) -> ReadState:
                 size_bytes=leaf.size_bytes,
                 digest=bytes.fromhex(leaf.sha256),
             )
-            for leaf in told.leaves
+            for leaf in state.leaves
         ),
         not_finite=tuple(
             NotFiniteLeaf(path=leaf.name, nan=leaf.nan, infinite=leaf.infinite)
-            for leaf in told.not_finite
+            for leaf in state.not_finite
         ),
-        optimizer_settings=told.optimizer_settings,
-        sketches=told.sketches,
+        optimizer_settings=state.optimizer_settings,
+        sketches=state.sketches,
     )
 
 
@@ -235,8 +235,8 @@ def parameter_leaves(
     leaves = {leaf.path for state in states for leaf in state.leaves}
     named = (
         (f"{_prefix(rank)}/optimizer/{key.replace('/', '/state/')}", f"{_prefix(rank)}/{name}")
-        for rank, told in names.items()
-        for key, name in told.items()
+        for rank, by_key in names.items()
+        for key, name in by_key.items()
     )
     known = ((place, leaf) for place, leaf in named if leaf in leaves)
     return dict(islice(known, MAX_ALL_PARAMETER_NAMES))

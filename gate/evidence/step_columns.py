@@ -74,8 +74,8 @@ def of_optimizer(name: str, optimizer: int) -> str:
 
 def optimizer_of(name: str) -> int:
     """The number behind a name that `of_optimizer` made, 0 where there is none."""
-    found = OPTIMIZER.fullmatch(name)
-    return int(found["optimizer"]) if found is not None else 0
+    match = OPTIMIZER.fullmatch(name)
+    return int(match["optimizer"]) if match is not None else 0
 
 
 def order_of(name: str) -> tuple[int, int, str]:
@@ -226,11 +226,11 @@ class StepDigest(Document):
 class StepDigests(Rows[StepDigest]):
     """All steps as numbers, and a record only for each that has a digest."""
 
-    __slots__ = ("_places", "_steps", "_told")
+    __slots__ = ("_observed", "_places", "_steps")
     record: ClassVar[type[StepDigest]] = StepDigest
 
     def __init__(
-        self, steps: Iterable[int] = (), told: Iterable[tuple[int, StepDigest]] = ()
+        self, steps: Iterable[int] = (), records: Iterable[tuple[int, StepDigest]] = ()
     ) -> None:
         """The steps, and the records among them by their places, in order.
 
@@ -238,11 +238,11 @@ class StepDigests(Rows[StepDigest]):
         """
         numbers = array(SIGNED, steps)
         self._steps = held_column(numbers)
-        pairs = tuple(pair for pair in told if pair[1].parameters or pair[1].fingerprints)
+        pairs = tuple(pair for pair in records if pair[1].parameters or pair[1].fingerprints)
         self._places = tuple(place for place, _ in pairs)
-        self._told = tuple(one for _, one in pairs)
+        self._observed = tuple(record for _, record in pairs)
         if not within(numbers, 1, MAX_STEP) or [numbers[place] for place in self._places] != [
-            one.step for one in self._told
+            record.step for record in self._observed
         ]:
             message = "are no steps of these records"
             raise ValueError(message)
@@ -250,8 +250,8 @@ class StepDigests(Rows[StepDigest]):
     @classmethod
     def of(cls, records: Iterable[StepDigest]) -> Self:
         """Hold these records."""
-        found = tuple(records)
-        return cls((one.step for one in found), enumerate(found))
+        held = tuple(records)
+        return cls((record.step for record in held), enumerate(held))
 
     @property
     def steps(self) -> Sequence[int]:
@@ -259,30 +259,30 @@ class StepDigests(Rows[StepDigest]):
         return shown_column(SIGNED, self._steps)
 
     @property
-    def told(self) -> tuple[StepDigest, ...]:
+    def observed(self) -> tuple[StepDigest, ...]:
         """The steps that have a digest."""
-        return self._told
+        return self._observed
 
     @classmethod
     def of_plain(cls, records: list[Any]) -> Self:
         """Hold records as JSON has them; faults as the base has them."""
-        told = [
-            (place, StepDigest.model_validate(one))
-            for place, one in enumerate(records)
-            if one["parameters"] != "" or one.keys() != BARE_KEYS
+        observed = [
+            (place, StepDigest.model_validate(record))
+            for place, record in enumerate(records)
+            if record["parameters"] != "" or record.keys() != BARE_KEYS
         ]
-        steps = [one["step"] for one in records]
+        steps = [record["step"] for record in records]
         if not {*map(type, steps)} <= {int}:
             message = "a step is not a whole number"
             raise ValueError(message)
-        return cls(steps, told)
+        return cls(steps, observed)
 
     def facts(self) -> Iterator[dict[str, Any] | list[str]]:
         """Each record; those without a digest as lines, some at a time."""
         first = 0
-        for place, one in zip(self._places, self._told, strict=True):
+        for place, record in zip(self._places, self._observed, strict=True):
             yield from self._lines(first, place)
-            yield one.model_dump()
+            yield record.model_dump()
             first = place + 1
         yield from self._lines(first, len(self))
 
@@ -295,45 +295,45 @@ class StepDigests(Rows[StepDigest]):
     def packed(self) -> list[Any]:
         """The steps and the places of records, each in one value; the records."""
         columns = (self._steps, array(SIGNED, self._places).tobytes())
-        return [*map(packed_column, columns), [one.model_dump() for one in self._told]]
+        return [*map(packed_column, columns), [record.model_dump() for record in self._observed]]
 
     @classmethod
     def unpacked(cls, parts: list[Any]) -> Self:
         """What `packed` gave; faults as the base has them."""
-        first, second, told = parts
+        first, second, records = parts
         steps, places = whole_column(SIGNED, first), whole_column(SIGNED, second)
-        ordered = all(one < other for one, other in pairwise(places))
+        ordered = all(left < right for left, right in pairwise(places))
         if not ordered or (places and places[0] < 0):
             message = "places are not in order"
             raise ValueError(message)
         try:
-            return cls(steps, zip(places, map(StepDigest.model_validate, told), strict=True))
+            return cls(steps, zip(places, map(StepDigest.model_validate, records), strict=True))
         except IndexError as error:
             message = "a place is beyond the steps"
             raise ValueError(message) from error
 
     def at(self, place: int) -> StepDigest:
         """The record at a place from 0 on."""
-        found = bisect_left(self._places, place)
-        if found < len(self._places) and self._places[found] == place:
-            return self._told[found]
+        index = bisect_left(self._places, place)
+        if index < len(self._places) and self._places[index] == place:
+            return self._observed[index]
         return StepDigest(step=self.steps[place])
 
     def part(self, places: slice) -> Self:
         """Some of the records."""
         chosen = {place: number for number, place in enumerate(range(len(self))[places])}
-        told = zip(self._places, self._told, strict=True)
-        found = ((chosen[place], one) for place, one in told if place in chosen)
-        return type(self)(self.steps[places], sorted(found, key=lambda pair: pair[0]))
+        pairs = zip(self._places, self._observed, strict=True)
+        chosen_pairs = ((chosen[place], record) for place, record in pairs if place in chosen)
+        return type(self)(self.steps[places], sorted(chosen_pairs, key=lambda pair: pair[0]))
 
     def with_fingerprints_at(self, chosen: Iterable[int]) -> Self:
         """The same with fingerprints only at some steps, in any order, of those that have them."""
         kept = frozenset(chosen)
-        told = (
-            one if one.step in kept else one.model_copy(update={"fingerprints": {}})
-            for one in self._told
+        pairs = (
+            record if record.step in kept else record.model_copy(update={"fingerprints": {}})
+            for record in self._observed
         )
-        return type(self)(self.steps, zip(self._places, told, strict=True))
+        return type(self)(self.steps, zip(self._places, pairs, strict=True))
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -341,7 +341,7 @@ class StepDigests(Rows[StepDigest]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StepDigests):
             return NotImplemented
-        ours, theirs = (self._steps, self._told), (other._steps, other._told)
+        ours, theirs = (self._steps, self._observed), (other._steps, other._observed)
         return ours == theirs and self._places == other._places
 
     def __hash__(self) -> int:

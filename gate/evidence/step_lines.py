@@ -131,8 +131,8 @@ class StepLines(Sequence[StepLine]):
     @property
     def optimizers(self) -> list[int]:
         """The numbers of the optimizers, each once, sorted."""
-        found: list[int] = np.unique(self.column("optimizer")).tolist()
-        return found
+        numbers: list[int] = np.unique(self.column("optimizer")).tolist()
+        return numbers
 
     @property
     def observed(self) -> list[int]:
@@ -163,12 +163,12 @@ class StepLines(Sequence[StepLine]):
             return self.records[place]
         row = {name: column[place].item() for name, column in self._columns.items()}
         loss, dtype, losses = row.pop("loss"), row.pop("dtype"), row.pop("losses")
-        told = None if dtype == NOTHING else ExactNumber(dtype=TYPES[dtype], hex=loss.hex())
+        loss_number = None if dtype == NOTHING else ExactNumber(dtype=TYPES[dtype], hex=loss.hex())
         for name in ("samples", "rows"):
             row[name] = None if row[name] == NOTHING else row[name]
         row["seconds"] = None if math.isnan(row["seconds"]) else row["seconds"]
         unobserved = self._unobserved[place]
-        rest = {"loss": told, "losses": (told,) * losses, "unobserved": unobserved}
+        rest = {"loss": loss_number, "losses": (loss_number,) * losses, "unobserved": unobserved}
         return StepLine.model_validate({**PLAIN, **row, **rest})
 
 
@@ -206,10 +206,10 @@ def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
     turned = tuple(zip(*rows, strict=True)) if rows else ((),) * LINE.groups
     step, middle, dtype, exact, seconds, harness, observing, memory, _ = turned
     # few are new: what a step was given seldom moves
-    known = {one: json.loads(b"{" + one + b"}") for one in {*middle}}
-    words = [known[one] for one in middle]
+    known = {text: json.loads(b"{" + text + b"}") for text in {*middle}}
+    words = [known[text] for text in middle]
     columns = {
-        key: np.array([NOTHING if one[key] is None else one[key] for one in words], KINDS[key])
+        key: np.array([NOTHING if word[key] is None else word[key] for word in words], KINDS[key])
         for key in ("optimizer", "backwards", "samples", "rows", "threads", "device_bytes")
     }
     columns["step"] = np.array([*map(int, step)], np.int64)
@@ -219,9 +219,9 @@ def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
         ("harness_seconds", harness),
         ("observe_seconds", observing),
     ):
-        told = map(float, (text or b"nan" for text in texts) if b"" in texts else texts)
+        decimals = map(float, (text or b"nan" for text in texts) if b"" in texts else texts)
         # whole nanoseconds, as the model makes of them
-        numbers = np.array([*map(round, told, repeat(NANO_DIGITS))], np.float64)
+        numbers = np.array([*map(round, decimals, repeat(NANO_DIGITS))], np.float64)
         if (numbers > MAX_SECONDS).any():
             return None
         columns[key] = numbers
@@ -230,15 +230,15 @@ def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
         return None
     columns["loss"], columns["dtype"] = losses
     columns["losses"] = (columns["dtype"] != NOTHING).astype(np.int64)
-    groups = {one: tuple(word["unobserved"]) for one, word in known.items()}
-    return columns, [groups[one] for one in middle]
+    groups = {text: tuple(word["unobserved"]) for text, word in known.items()}
+    return columns, [groups[text] for text in middle]
 
 
 def _losses(dtypes: Sequence[bytes], exact: Sequence[bytes]) -> tuple[Column, Column] | None:
     """Each loss and the place of its type; None where a number is none of its type."""
     places = {name.encode(): place for place, name in enumerate(TYPES)} | {b"": NOTHING}
-    kinds = np.array([places[one] for one in dtypes], np.int64)
-    texts = [one.decode("ascii") for one in exact]
+    kinds = np.array([places[dtype] for dtype in dtypes], np.int64)
+    texts = [text.decode("ascii") for text in exact]
     try:
         values = [float.fromhex(text) if text else math.nan for text in texts]
     except OverflowError:

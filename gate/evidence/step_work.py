@@ -78,14 +78,14 @@ def _changes(steps: Iterable[StepGiven]) -> Iterator[StepGiven]:
 
 def given_at(given: tuple[StepGiven, ...], step: int) -> StepGiven | None:
     """All that a told step was given; None where nothing is known of it."""
-    before = [one for one in given if one.step <= step]
+    before = [line for line in given if line.step <= step]
     if not before:
         return None
     settings: dict[str, str] = {}
     kinds: dict[str, str] = {}
-    for one in before:
-        settings |= one.settings
-        kinds |= one.kinds
+    for latest in before:
+        settings |= latest.settings
+        kinds |= latest.kinds
     return before[-1].model_copy(update={"step": step, "settings": settings, "kinds": kinds})
 
 
@@ -94,7 +94,7 @@ def turn_of(given: tuple[StepGiven, ...], optimizer: int, step: int) -> float:
 
     Behind the last told step of a training whose optimizers take turns it is in proportion.
     """
-    before = [one for one in given if one.step <= step]
+    before = [settings for settings in given if settings.step <= step]
     turn = before[-1].after.get(str(optimizer)) if optimizer and before else None
     if turn is None:
         return step
@@ -127,12 +127,12 @@ class SeedResult(Document):
 
     def value(self, metric: str) -> Point | None:
         """The last value of a metric, None where it has none."""
-        return next((one.point for one in self.values if one.metric == metric), None)
+        return next((value.point for value in self.values if value.metric == metric), None)
 
 
 def _each_once(results: tuple[SeedResult, ...]) -> tuple[SeedResult, ...]:
     """Refuse two results of one seed: they would count as two, and are one."""
-    if len({(one.variant, one.seed) for one in results}) < len(results):
+    if len({(result.variant, result.seed) for result in results}) < len(results):
         message = "holds two results of one seed"
         raise ValueError(message)
     return results

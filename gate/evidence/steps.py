@@ -49,28 +49,28 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> StepDigests:
     observed = np.unique(
         np.concatenate([rank.lines.column("step")[rank.lines.observed] for rank in ranks])
     )
-    found: dict[int, list[tuple[str, StepLine]]] = {}
+    by_step: dict[int, list[tuple[str, StepLine]]] = {}
     for rank in ranks:
         for place in np.flatnonzero(np.isin(rank.lines.column("step"), observed)).tolist():
             line = rank.lines[place]
-            found.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
+            by_step.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
     places = np.searchsorted(steps, observed).tolist()
-    told = [
-        (place, _digest(step, found[step], apart=apart))
+    digests = [
+        (place, _digest(step, by_step[step], apart=apart))
         for place, step in zip(places, observed.tolist(), strict=True)
     ]
-    return StepDigests(steps.tolist(), told)
+    return StepDigests(steps.tolist(), digests)
 
 
 def _digest(step: int, lines: list[tuple[str, StepLine]], *, apart: bool) -> StepDigest:
     fingerprints: dict[str, Parts] = {}
     left_out = {group for _, line in lines for group in line.unobserved}
     for place, line in lines:
-        told = line.fingerprints
+        digests = line.fingerprints
         if apart and line.parameters is not None:
             # of all optimizers together they are the step's own digest, which decides
-            told = {**told, f"{PARAMETERS}.0": line.parameters}
-        for fingerprint, digest in told.items():
+            digests = {**digests, f"{PARAMETERS}.0": line.parameters}
+        for fingerprint, digest in digests.items():
             if SAMPLING.get(family_of(fingerprint)) not in left_out:
                 name = of_optimizer(fingerprint, line.optimizer) if apart else fingerprint
                 fingerprints.setdefault(name, []).append((place, digest))
@@ -99,8 +99,8 @@ def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
     numbers, optimizers = rank.lines.column("step"), rank.lines.column("optimizer")
     # how many steps the first optimizer had made by then: its own go up
     leading = np.maximum.accumulate(np.where(optimizers == 0, numbers, 0))
-    told = [step for step in np.unique(numbers).tolist() if is_told(step)]
-    for place in np.flatnonzero(np.isin(numbers, told)).tolist():
+    kept_steps = [step for step in np.unique(numbers).tolist() if is_told(step)]
+    for place in np.flatnonzero(np.isin(numbers, kept_steps)).tolist():
         line = rank.lines[place]
         steps.setdefault(line.step, []).append(line)
         if leading[place] != line.step and line.optimizer < APART:
@@ -162,7 +162,9 @@ def step_timings(rank: TrainedRank) -> Timings:
         timed = ~np.isnan(columns[1])
         kinds = zip(Timings.kinds, columns, strict=True)
         # a sum turns -0.0 into 0.0
-        return Timings(columns=[array(kind, (one[timed] + 0).tobytes()) for kind, one in kinds])
+        return Timings(
+            columns=[array(kind, (column[timed] + 0).tobytes()) for kind, column in kinds]
+        )
     steps, seconds, harness_seconds, samples = (column.tolist() for column in columns)
     timings: list[tuple[int, float, float, int]] = []
     for begin, end in pairwise([*first.tolist(), len(order)]):

@@ -144,7 +144,7 @@ class RankTrace(Document):
 
     def settings_at(self, call: int) -> Settings:
         """The settings in force at a call; empty where none were recorded."""
-        known = [one.settings for one in self.settings if one.call <= call]
+        known = [setting.settings for setting in self.settings if setting.call <= call]
         return known[-1] if known else {}
 
 
@@ -401,8 +401,8 @@ class TriedSettings(Document):
     @property
     def helping(self) -> TriedSetting | None:
         """The setting that helps for certain, the one that tells most; None where chance may."""
-        certain = [one for one in self.tried if self.is_certain(one)]
-        return next(iter((*(one for one in certain if one.telling), *certain)), None)
+        certain = [trial for trial in self.tried if self.is_certain(trial)]
+        return next(iter((*(trial for trial in certain if trial.telling), *certain)), None)
 
     def is_certain(self, setting: TriedSetting) -> bool:
         """Whether chance hardly makes it look so."""
@@ -419,6 +419,6 @@ class TriedSettings(Document):
         return self.pairs + len(others), self.differing + apart
 
 
-def _of_one_kind(one: TriedSetting, other: TriedSetting) -> bool:
+def _of_one_kind(left: TriedSetting, right: TriedSetting) -> bool:
     """Two fills that both help are no contradiction."""
-    return one.setting in FILLS and other.setting in FILLS and other.helps
+    return left.setting in FILLS and right.setting in FILLS and right.helps

@@ -65,15 +65,15 @@ def trackio_metrics(
 
 def _fragments(files: Files, folder: Path, shown: str) -> list[Path]:
     """The files of each writer, in the order in which it numbered them."""
-    found = [
+    fragments = [
         folder / INBOX / writer / name
         for writer in logged_names(files, folder / INBOX, f"{shown}/{INBOX}")
         for name in logged_names(files, folder / INBOX / writer, f"{shown}/{INBOX}/{writer}")
         if name.endswith(".jsonl")
     ]
-    if len(found) > MAX_NAMES:
+    if len(fragments) > MAX_NAMES:
         raise EvidenceError(f"{shown}: more than {MAX_NAMES:,} files", hint="Log less often.")
-    return sorted(found)
+    return sorted(fragments)
 
 
 def _lines(opened: UntrustedFile) -> Iterator[tuple[str, bytes]]:

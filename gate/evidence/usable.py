@@ -30,8 +30,8 @@ def refuse_unusable(
     _refuse_other_run(run)
     _refuse_unlike_ranks(run, settings.environment.ignore)
     refuse_overrides(run, settings.determinism.on_override)
-    wanted = settings.train.device
-    if wanted is Device.CUDA and run.environment.ranks_on_cpu:
+    device = settings.train.device
+    if device is Device.CUDA and run.environment.ranks_on_cpu:
         who = "a rank of the training" if run.environment.on_gpu else "the training"
         raise RunError(
             f"run {run.run.label}: train.device is cuda, but {who} ran on the CPU"
@@ -55,9 +55,9 @@ def _refuse_unlike_ranks(run: RunEvidence, ignored: Sequence[str]) -> None:
                 hint="Give every rank the same packages: one image, one lock file, one "
                 "interpreter. environment.ignore leaves a package out.",
                 details=tuple(
-                    f"{rank_on(one.rank, nodes.get(one.rank, ''))}: last step {len(one.steps)}, "
+                    f"{rank_on(rank.rank, nodes.get(rank.rank, ''))}: last step {len(rank.steps)}, "
                     "exit code 0"
-                    for one in run.ranks[:SHOWN_RANKS]
+                    for rank in run.ranks[:SHOWN_RANKS]
                 ),
             )
 

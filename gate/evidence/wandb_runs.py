@@ -66,30 +66,34 @@ def wandb_metrics(
     Raises `EvidenceError` for a damaged file, a step that comes twice, several runs and, where one
     is `required`, for a folder without a run or without a matching number.
     """
-    found = _run_files(files, folder, shown)
-    if len(found) > 1:
-        raise EvidenceError(f"{shown}: contains {len(found)} runs of the client", hint=ONE_RUN_HINT)
+    run_files = _run_files(files, folder, shown)
+    if len(run_files) > 1:
+        raise EvidenceError(
+            f"{shown}: contains {len(run_files)} runs of the client", hint=ONE_RUN_HINT
+        )
     numbers = ClientNumbers(MetricSource.WANDB, shown, keys)
-    for path in found:
+    for path in run_files:
         name = plain_text(f"{shown}/{path.relative_to(folder)}")
         with open_untrusted(files, path, name, max_bytes=MAX_FILE_BYTES) as opened:
             for step, key, value, where in _numbers(opened, numbers.values):
                 numbers.add(opened, where, step, key, value)
-    if required and not found:
+    if required and not run_files:
         raise MissingOutputError(f"{shown}: there is no offline run", hint=OFFLINE_HINT)
     return numbers.read(shown, required=required)
 
 
 def _run_files(files: Files, folder: Path, shown: str) -> list[Path]:
     """The logs of runs, in the order of their folders; `latest-run` is a link to one of them."""
-    found = []
+    paths = []
     for name in logged_names(files, folder, shown):
         if name.startswith(RUN_FOLDERS) and files.link_target(folder / name) is not None:
             refuse_link_out(files, folder / name, folder, shown)
         elif name.startswith(RUN_FOLDERS):
             inside = logged_names(files, folder / name, f"{shown}/{name}")
-            found += [folder / name / one for one in inside if one.endswith(".wandb")]
-    return sorted(found)
+            paths += [
+                folder / name / file_name for file_name in inside if file_name.endswith(".wandb")
+            ]
+    return sorted(paths)
 
 
 def _numbers(opened: UntrustedFile, values: FlatValues) -> Iterator[tuple[int, str, float, str]]:
@@ -159,7 +163,9 @@ def _piece(opened: UntrustedFile, offset: int) -> tuple[int, bytes, int]:
 def _begins_history(part: bytes) -> bool:
     """Whether the first part of a record has something that was logged."""
     with suppress(MalformedEventError):
-        return any(found[:2] == HISTORY for found in protobuf_fields(part, cut=True))
+        return any(
+            protobuf_field[:2] == HISTORY for protobuf_field in protobuf_fields(part, cut=True)
+        )
     return False
 
 
@@ -181,4 +187,4 @@ def _history(message: bytes, values: FlatValues) -> Iterator[tuple[int, str, flo
                 text = data.decode("utf-8")
         key = ".".join(filter(None, parts))
         if key and not key.startswith(OWN_KEYS):
-            yield from ((step, *found) for found in values.numbers(key, json.loads(text)))
+            yield from ((step, *numbers) for numbers in values.numbers(key, json.loads(text)))

@@ -44,14 +44,14 @@ class Sample:
 
 def text_of(samples: Iterable[Sample]) -> str:
     """The samples as text, those of each metric together, in the order of the table."""
-    found: dict[str, list[Sample]] = {}
+    by_name: dict[str, list[Sample]] = {}
     for sample in samples:
-        found.setdefault(sample.metric.name, []).append(sample)
+        by_name.setdefault(sample.metric.name, []).append(sample)
     lines = []
     for metric in names.METRICS:
-        if metric.name in found:
+        if metric.name in by_name:
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} gauge"]
-            lines += map(_line, found[metric.name])
+            lines += map(_line, by_name[metric.name])
     return "\n".join([*lines, "# EOF", ""])
 
 

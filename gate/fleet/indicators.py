@@ -157,8 +157,8 @@ Gate = tuple[str, str]
 @cache
 def _places(events: Events) -> tuple[int, ...]:
     """Where each event that counts is in a row of good and bad ones; a line has few forms."""
-    found = ((number, good) for number, good in enumerate(events) if good is not None)
-    return tuple(2 * number + (not good) for number, good in found)
+    places = ((number, good) for number, good in enumerate(events) if good is not None)
+    return tuple(2 * number + (not good) for number, good in places)
 
 
 @dataclass(slots=True)
@@ -196,7 +196,9 @@ class LookedBack:
 def events_of(line: HistoryLine | RollbackLine, levels: GateLevels, back: LookedBack) -> Events:
     """What a line counts for, from M1 to M10."""
     if isinstance(line, RollbackLine):
-        return tuple(line.succeeded if one is Indicator.ROLLBACKS else None for one in Indicator)
+        return tuple(
+            line.succeeded if indicator is Indicator.ROLLBACKS else None for indicator in Indicator
+        )
     deviation, operators = back.step_deviation(line), line.uncovered_operators
     judged = not line.cancelled and line.outcome is not Outcome.ERROR
     # one run that equals the baseline, or none, shows nothing of two
@@ -273,13 +275,13 @@ class _Fleet:
                         row[place] += 1
 
     def _group(self, line: HistoryLine | RollbackLine) -> _Counts:
-        values = (line.repository, *(_value(line, one) for one in self.by))
-        found = self.groups.get(values)
-        if found is None:
+        values = (line.repository, *(_value(line, indicator) for indicator in self.by))
+        indicators = self.groups.get(values)
+        if indicators is None:
             if len(self.groups) >= MAX_GROUPS:
                 values = (REST,) * len(values)
-            found = self.groups.setdefault(values, _Counts())
-        return found
+            indicators = self.groups.setdefault(values, _Counts())
+        return indicators
 
 
 def _value(line: HistoryLine | RollbackLine, by: GroupBy) -> str:
@@ -327,7 +329,9 @@ def _group_levels(values: tuple[str, ...], counts: _Counts, levels: GateLevels) 
             OutcomeCount(outcome=outcome, failure_mode=mode, cancelled=cancelled, verdicts=verdicts)
             for (outcome, mode, cancelled), verdicts in sorted(counts.outcomes.items())
         ),
-        levels=tuple(_level(one, counts, levels.target(one)) for one in Indicator),
+        levels=tuple(
+            _level(indicator, counts, levels.target(indicator)) for indicator in Indicator
+        ),
     )
 
 

@@ -122,21 +122,25 @@ def _digests_equal(repeat: Comparison | None) -> bool | None:
 def _spread(repeat: Comparison | None) -> float | None:
     if repeat is None or repeat.compared_points == 0:
         return None
-    found = [_apart(delta) for delta in repeat.metrics]
-    return None if None in found else max((one for one in found if one is not None), default=0.0)
+    distances = [_apart(delta) for delta in repeat.metrics]
+    return (
+        None
+        if None in distances
+        else max((distance for distance in distances if distance is not None), default=0.0)
+    )
 
 
 def _apart(delta: MetricDelta) -> float | None:
     """The difference over the larger side: a number even where the expected one is 0."""
     try:
-        one, other = float(delta.expected), float(delta.observed)
+        left, right = float(delta.expected), float(delta.observed)
     except ValueError:
         return None
-    if not (math.isfinite(one) and math.isfinite(other)):
+    if not (math.isfinite(left) and math.isfinite(right)):
         return None
-    largest = max(abs(one), abs(other))
+    largest = max(abs(left), abs(right))
     # halved: two numbers of other sign and the largest size are further apart than any number
-    return 2 * abs(one / 2 / largest - other / 2 / largest) if largest else 0.0
+    return 2 * abs(left / 2 / largest - right / 2 / largest) if largest else 0.0
 
 
 def _uncovered(verdict: Verdict) -> int | None:
@@ -150,10 +154,17 @@ def _uncovered(verdict: Verdict) -> int | None:
 def _data_verified(verdict: Verdict) -> bool | None:
     if not verdict.data:
         return None
-    whole = all(one.verify is Verify.FULL for one in verdict.data)
+    whole = all(data_set.verify is Verify.FULL for data_set in verdict.data)
     return whole and not verdict.data_moved and verdict.unrepeated is None
 
 
 def _step_seconds(performance: Iterable[Performance]) -> float | None:
-    found = (one for one in performance if one.commit is Commit.HEAD)
-    return next((one.median_step_seconds for one in found if one.mode is RunMode.STRICT), None)
+    measured = (measured_run for measured_run in performance if measured_run.commit is Commit.HEAD)
+    return next(
+        (
+            measured_run.median_step_seconds
+            for measured_run in measured
+            if measured_run.mode is RunMode.STRICT
+        ),
+        None,
+    )

@@ -117,8 +117,8 @@ class S3Store:
         }
         pages = iter(self._asked(lambda s3: s3.get_paginator("list_objects_v2").paginate(**where)))
         while (page := self._asked(lambda _: next(pages, None))) is not None:
-            for found in page.get("Contents", ()):
-                name = str(found["Key"]).removeprefix(self._prefix)
+            for stored in page.get("Contents", ()):
+                name = str(stored["Key"]).removeprefix(self._prefix)
                 if NAME.match(name):
                     yield name
 
@@ -202,8 +202,8 @@ class RegistryStore:
         """The names from a day on, in their order."""
         with self._client() as client:
             tags = client.tags()
-        found = filter(None, map(TAG.match, sorted(tags)))
-        return (f"{tag[1]}/{tag[2]}.jsonl" for tag in found if tag[1] >= since.isoformat())
+        tags_found = filter(None, map(TAG.match, sorted(tags)))
+        return (f"{tag[1]}/{tag[2]}.jsonl" for tag in tags_found if tag[1] >= since.isoformat())
 
     def read(self, name: str) -> bytes:
         """The lines under a tag, each byte checked against its digest."""

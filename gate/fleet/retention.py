@@ -110,16 +110,16 @@ def rest_of_day(
 ) -> DayRest:
     """What stays of the files of a day, each a name and its content."""
     rests, kept, dropped = list[FileRest](), Counter[LineClass](), Counter[LineClass]()
-    first_days = {one: retention.first_day(one) for one in LineClass}
+    first_days = {kind: retention.first_day(kind) for kind in LineClass}
     for name, data in files:
         rows, stay = rows_of(data), list[int]()
         for number, row in enumerate(rows):
-            found = class_of(row, newest)
-            if day >= first_days[found]:
+            line_class = class_of(row, newest)
+            if day >= first_days[line_class]:
                 stay.append(number)
-                kept[found] += 1
+                kept[line_class] += 1
             else:
-                dropped[found] += 1
+                dropped[line_class] += 1
         if len(stay) < len(rows):
             rests.append(FileRest(name=name, sha256=sha256_hex(data), kept=tuple(stay)))
     return DayRest(files=tuple(rests), kept=dict(kept), dropped=dict(dropped))

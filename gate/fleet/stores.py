@@ -127,15 +127,15 @@ def compact(store: HistoryStore, since: date, until: date) -> int:
 
 def by_day(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """Names in their order, those of each day together."""
-    day, found = "", list[str]()
+    day, rows = "", list[str]()
     for name in names:
         if name[:10] != day:
-            if found:
-                yield day, found
-            day, found = name[:10], []
-        found.append(name)
-    if found:
-        yield day, found
+            if rows:
+                yield day, rows
+            day, rows = name[:10], []
+        rows.append(name)
+    if rows:
+        yield day, rows
 
 
 def _joined(store: HistoryStore, day: str, names: list[str]) -> int:
@@ -181,8 +181,8 @@ def batch_name(day: str, data: bytes) -> str:
 
 def _time(row: bytes) -> bytes:
     """When a line says that it was made, as its bytes have it."""
-    found = JUDGED_AT.search(row)
-    return found[1] if found else b""
+    match = JUDGED_AT.search(row)
+    return match[1] if match else b""
 
 
 def mirror(store: HistoryStore, since: date, folder: FolderStore) -> int:

@@ -14,6 +14,8 @@ from typing import Any
 def replace_method(kind: type, name: str, method: Any) -> None:
     """Put `method` (or a descriptor) under the name into the class itself."""
     # `vars` gives a proxy that refuses changes; the dictionary below it is all that it refers to
-    (table,) = (one for one in gc.get_referents(vars(kind)) if type(one) is dict)
+    (table,) = (
+        get_referent for get_referent in gc.get_referents(vars(kind)) if type(get_referent) is dict
+    )
     table[name] = method
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))

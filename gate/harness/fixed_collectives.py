@@ -52,7 +52,9 @@ def _fixed(module: Any, plain: Any, spread: Any) -> Any:
         group, mean = asked["group"], asked["op"] == module.ReduceOp.AVG
         tensors = [asked[name] for name in ("tensor", "output", "input") if name in asked]
         # a sum of whole numbers has one result in every order
-        floats = all(type(one) is torch.Tensor and one.is_floating_point() for one in tensors)
+        floats = all(
+            type(tensor) is torch.Tensor and tensor.is_floating_point() for tensor in tensors
+        )
         if asked["op"] not in ops or not floats or module.get_rank(group) < 0:
             return plain(*args, **named)
         # torch is only half there when its module of collectives is imported
@@ -90,16 +92,16 @@ def sum_over_ranks(module: Any, flat: torch.Tensor, group: Any) -> torch.Tensor:
     """The sum of each element over the ranks, as every one of them computes it."""
     ranks = module.get_world_size(group)
     total = torch.empty_like(flat)
-    each = max(1, MAX_GATHERED_BYTES // (ranks * flat.element_size()))
-    for start in range(0, flat.numel(), each):
-        own = flat[start : start + each]
+    numbers_each = max(1, MAX_GATHERED_BYTES // (ranks * flat.element_size()))
+    for start in range(0, flat.numel(), numbers_each):
+        own = flat[start : start + numbers_each]
         parts = [torch.empty_like(own) for _ in range(ranks)]
         module.all_gather(parts, own, group=group)
         # neighbours in pairs, the last of an odd number as it is: one tree for every backend
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=False)
-            parts = [one + other for one, other in pairs] + parts[len(parts) & ~1 :]
-        total[start : start + each] = parts[0]
+            parts = [left + right for left, right in pairs] + parts[len(parts) & ~1 :]
+        total[start : start + numbers_each] = parts[0]
     return total
 
 

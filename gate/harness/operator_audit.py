@@ -46,15 +46,17 @@ def operator_names(
         yield family
     detail = _DETAILS.get(family)
     if detail is not None:
-        yield f"{family}({detail(lambda wanted: _argument(func, args, named, wanted))})"
+        yield f"{family}({detail(lambda key: _argument(func, args, named, key))})"
 
 
-def _argument(func: Any, args: tuple[Any, ...], named: Mapping[str, Any], wanted: str) -> Any:
+def _argument(
+    func: Any, args: tuple[Any, ...], named: Mapping[str, Any], argument_name: str
+) -> Any:
     """The value of an argument by its name in the schema; None where the overload has none."""
     for position, argument in enumerate(func._schema.arguments):  # noqa: SLF001 - no public name
-        if argument.name == wanted:
+        if argument.name == argument_name:
             default = argument.default_value
-            return args[position] if position < len(args) else named.get(wanted, default)
+            return args[position] if position < len(args) else named.get(argument_name, default)
     return None
 
 
@@ -202,9 +204,9 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
         if name.partition("::")[0] not in self._torchs_own:
             self._on_call(name, device_of(args, result), place)
             return
-        for wanted in operator_names(func, name, args, named):
-            if wanted in self._audited and _matters(wanted, args, named, result):
-                self._on_call(wanted, device_of(args, result), place)
+        for operator in operator_names(func, name, args, named):
+            if operator in self._audited and _matters(operator, args, named, result):
+                self._on_call(operator, device_of(args, result), place)
 
     def _place(self) -> CodeLine:
         """The line to blame; a forward call's is kept for the backward pass of it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from .sources.found import IN_CODE, READING, SOURCES, Source
 from .sources.reads import CLOCKS, hook_dates, hook_reads, replace_function
+from .sources.recorded import IN_CODE, READING, SOURCES, Source
 from .user_code import calling_frame, users_frame
 
 TYPE_CHECKING = False
@@ -93,8 +93,8 @@ def _hook_dates() -> None:
     for name in DATES:
         plain = vars(datetime)[name]
         of_class = name in {"now", "fromtimestamp"}
-        told = _dated(plain, name)
-        replace_method(datetime, name, classmethod(told) if of_class else told)
+        dated = _dated(plain, name)
+        replace_method(datetime, name, classmethod(dated) if of_class else dated)
 
 
 def _dated(plain: Any, name: str) -> Any:

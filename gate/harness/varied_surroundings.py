@@ -15,8 +15,8 @@ import os
 import sys
 import time
 
-from .sources.found import READING, SOURCES, VARIED, Source
 from .sources.reads import put
+from .sources.recorded import READING, SOURCES, VARIED, Source
 from .user_code import CodeLine, calling_frame, named_as, users_frame
 from .variation_readings import read_by
 
@@ -303,8 +303,8 @@ def vary_host_name() -> Callbacks:
     plain = os.uname
 
     def uname() -> Any:
-        told = plain()
-        return os.uname_result((told.sysname, HOST, told.release, told.version, told.machine))
+        names = plain()
+        return os.uname_result((names.sysname, HOST, names.release, names.version, names.machine))
 
     put(os, "uname", uname)
     tell_varied("host-name", HOST)

@@ -87,16 +87,16 @@ def gpu_file_groups(
     for path in (*never, *((Path(socket),) if socket else ())):
         with suppress(OSError):
             guarded.add(path.stat().st_gid)
-    found = {gid for path in _files(devices) if (gid := _opening_group(path)) is not None}
-    return tuple(sorted(found - guarded))
+    groups = {gid for path in _files(devices) if (gid := _opening_group(path)) is not None}
+    return tuple(sorted(groups - guarded))
 
 
 def _files(devices: Path) -> list[Path]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder in (devices, devices / "nvidia-caps"):
         with suppress(OSError):
-            found += folder.iterdir()
-    return [path for path in found if _OPENED.fullmatch(path.name) or _READ.fullmatch(path.name)]
+            paths += folder.iterdir()
+    return [path for path in paths if _OPENED.fullmatch(path.name) or _READ.fullmatch(path.name)]
 
 
 def _opening_group(path: Path) -> int | None:
@@ -160,13 +160,13 @@ def choose_isolation(
     of GPUs' device files. Raises `RunError` when `uid` was
     asked for and cannot be had, and when this machine cannot do `isolation.minimum`.
     """
-    found = _strongest(asked, processes, interpreter, folders, groups)
-    if found.mode.strength < asked.minimum.strength:
+    isolation = _strongest(asked, processes, interpreter, folders, groups)
+    if isolation.mode.strength < asked.minimum.strength:
         raise RunError(
-            f"isolation.minimum is {asked.minimum.value}, but {found.reason}",
+            f"isolation.minimum is {asked.minimum.value}, but {isolation.reason}",
             hint=ROOT_HINT,
         )
-    return found
+    return isolation
 
 
 def _strongest(
@@ -189,24 +189,26 @@ def _strongest(
         # container allows
         for guard in WriteGuard:
             guarded = replace(account, guard=guard, groups=groups)
-            wanted = _wanted(guard, network=asked.network)
-            obstacle = try_it(replace(guarded, own=wanted))
+            separations = _wanted_separations(guard, network=asked.network)
+            obstacle = try_it(replace(guarded, own=separations))
             shares = ""
-            if obstacle and wanted:
+            if obstacle and separations:
                 shares, obstacle = obstacle, try_it(guarded)
                 # one by one, since a kernel may lack one alone
-                wanted = tuple(
-                    one
-                    for one in (wanted if not obstacle else ())
-                    if not try_it(replace(guarded, own=(one,)))
+                separations = tuple(
+                    separation
+                    for separation in (separations if not obstacle else ())
+                    if not try_it(replace(guarded, own=(separation,)))
                 )
             if not obstacle and guard is WriteGuard.MOUNT_NAMESPACE:
                 cache = _cache_stays(replace(guarded, own=(Separation.CACHE,)), processes)
-                wanted = wanted if cache else (*wanted, Separation.CACHE)
+                separations = separations if cache else (*separations, Separation.CACHE)
                 shares = "; ".join(dict.fromkeys(filter(None, (shares, cache))))
             if not obstacle:
-                found = _isolated(replace(guarded, own=wanted), shares, network=asked.network)
-                return replace(found, shares=shares)
+                isolation = _isolated(
+                    replace(guarded, own=separations), shares, network=asked.network
+                )
+                return replace(isolation, shares=shares)
         release_uid(account.uid)
     if asked.mode is IsolationMode.UID:
         raise RunError(
@@ -216,7 +218,7 @@ def _strongest(
     return _not_isolated(obstacle)
 
 
-def _wanted(guard: WriteGuard, *, network: bool) -> tuple[Separation, ...]:
+def _wanted_separations(guard: WriteGuard, *, network: bool) -> tuple[Separation, ...]:
     """What each run is to have of its own: only a view of its own can show it.
 
     Whether its cache goes is found out by itself, see `_cache_stays`.
@@ -224,7 +226,7 @@ def _wanted(guard: WriteGuard, *, network: bool) -> tuple[Separation, ...]:
     if guard is not WriteGuard.MOUNT_NAMESPACE:
         return ()
     lacks = {Separation.CACHE, *((Separation.NETWORK,) if network else ())}
-    return tuple(one for one in Separation if one not in lacks)
+    return tuple(separation for separation in Separation if separation not in lacks)
 
 
 def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
@@ -249,23 +251,23 @@ def _isolated(account: Credentials, shares: str, *, network: bool) -> Isolation:
     """What the account can write all the same is looked for once, before the first run."""
     reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
     if account.own:
-        reason += f"; each run has its own {joined(one.value for one in account.own)}"
+        reason += f"; each run has its own {joined(separation.value for separation in account.own)}"
     if shares:
         reason += f"; runs share what is not named here ({shares})"
     if account.groups:
         reason += f"; it has the groups {_named(account.groups)}, which own the GPUs' device files"
-    found = WritablePaths(paths=())
+    writable = WritablePaths(paths=())
     if account.guard is WriteGuard.LANDLOCK:
-        found = find_writable_paths(FILE_FOLDERS, account.groups)
-        shared = tuple(place for place in TEMPORARY if not found.below(place))
+        writable = find_writable_paths(FILE_FOLDERS, account.groups)
+        shared = tuple(place for place in TEMPORARY if not writable.below(place))
         account = replace(account, shared=shared)
         for place in sorted(set(TEMPORARY) - set(shared)):
             reason += f"; {place} is closed to it, because other accounts can write in parts of it"
         # shared memory must stay open to libraries
-        outside = [path for path in found.paths if path.is_relative_to(SHARED_MEMORY)]
-        found = replace(found, paths=tuple(outside), complete=True)
+        outside = [path for path in writable.paths if path.is_relative_to(SHARED_MEMORY)]
+        writable = replace(writable, paths=tuple(outside), complete=True)
     elif account.guard is WriteGuard.NONE:
-        found = find_writable_paths(EVERYWHERE, account.groups)
+        writable = find_writable_paths(EVERYWHERE, account.groups)
     return Isolation(
         mode=IsolationMode.UID,
         credentials=account,
@@ -273,8 +275,8 @@ def _isolated(account: Credentials, shares: str, *, network: bool) -> Isolation:
         network=network,
         guard=account.guard,
         own=account.own,
-        writable_paths=found.paths,
-        paths_uncounted=not found.complete,
+        writable_paths=writable.paths,
+        paths_uncounted=not writable.complete,
         device_groups=account.groups,
     )
 
@@ -396,8 +398,8 @@ def accounts_beside(
         raise RunError("with a network (isolation.network) two runs could communicate", hint=HINT)
     _refuse_shared(isolation)
     (own,) = isolation.own_accounts
-    found = [account for _ in range(number) if (account := unused_account()) is not None]
-    others = tuple(replace(own, uid=account.uid, gid=account.gid) for account in found)
+    accounts = [account for _ in range(number) if (account := unused_account()) is not None]
+    others = tuple(replace(own, uid=account.uid, gid=account.gid) for account in accounts)
     if not others:
         raise RunError("every account for trainings is in use", hint=HINT)
     try:
@@ -413,12 +415,12 @@ def accounts_beside(
 def _refuse_shared(isolation: Isolation) -> None:
     """By what two runs share they could agree on a number while both live."""
     shared = [
-        one.value
-        for one in Separation
-        if one not in isolation.own
+        separation.value
+        for separation in Separation
+        if separation not in isolation.own
         # a cache that goes at the end is none between two that live
-        and one is not Separation.CACHE
-        and (one is not Separation.NETWORK or not isolation.network)
+        and separation is not Separation.CACHE
+        and (separation is not Separation.NETWORK or not isolation.network)
     ]
     if shared:
         why = f" ({isolation.shares})" if isolation.shares else ""

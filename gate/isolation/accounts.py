@@ -144,12 +144,12 @@ def acquire_uid(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
     processes another gate may end.
     """
     with ExitStack() as taken:
-        found = 0
+        number = 0
         for place in places:
             lock = _open_lock(place, uid)
             if lock is None:
                 continue
-            found += 1
+            number += 1
             taken.callback(os.close, lock)
             with storage_faults("locking", place / LOCKS):
                 try:
@@ -160,7 +160,7 @@ def acquire_uid(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
                     return False
                 # what tidies /tmp by age leaves a young file alone
                 os.utime(lock)
-        if not found:
+        if not number:
             raise RunError(
                 "cannot lock the training's account: "
                 f"{', '.join(map(str, places))} are missing or read-only",

@@ -74,7 +74,7 @@ class LocalAnsweringProcess:
         """
         if self._ready:
             return
-        self._ready = self._told(START_SECONDS) == READY
+        self._ready = self._status_within(START_SECONDS) == READY
         if not self._ready:
             self._kill()
             printed = self._printed()
@@ -144,16 +144,16 @@ class LocalAnsweringProcess:
 
     def told_status(self, seconds: float) -> int | None:
         """The exit code of the child, or that of the process itself when it is gone."""
-        told = self._told(seconds)
-        if told is None:
+        status = self._status_within(seconds)
+        if status is None:
             return None
-        if len(told) == STATUS.size:
-            (code,) = STATUS.unpack(told)
+        if len(status) == STATUS.size:
+            (code,) = STATUS.unpack(status)
             return int(code)
         self._kill()
         return self._process.wait()
 
-    def _told(self, seconds: float) -> bytes | None:
+    def _status_within(self, seconds: float) -> bytes | None:
         """The next message; empty when there will be none, None when none came in time."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
@@ -195,7 +195,7 @@ class LocalAnsweringProcess:
         if account is not None:
             left = end_all(
                 lambda: owned_by(account.uid),
-                lambda found: None if kill_account(account) else kill(found),
+                lambda processes: None if kill_account(account) else kill(processes),
                 seconds=KILL_SECONDS,
             )
         if self._process.stdout is not None:

@@ -89,15 +89,15 @@ def _status_of(child: int, ended: int, control: int) -> int | None:
         os.read(ended, select.PIPE_BUF)
 
 
-def _in_child(answer: Answer, question: int, told: int) -> NoReturn:
+def _in_child(answer: Answer, question: int, already_answered: int) -> NoReturn:
     """Answer one question and end; whatever happens, the loop of the parent is not gone on with."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor, number in ((question, 0), (told, 1), (told, 2)):
+        for descriptor, number in ((question, 0), (already_answered, 1), (already_answered, 2)):
             os.dup2(descriptor, number)
         os.close(question)
-        os.close(told)
+        os.close(already_answered)
         # garbage ends with the answer: looking for it takes as long as reading 10^5 lines does, and
         # longer for each line the more there are
         gc.disable()

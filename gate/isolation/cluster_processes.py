@@ -153,18 +153,18 @@ class Cluster:
                 hint="cluster.options.nodelist may name them: leave it out with allocations: 2. "
                 "programs.submit gets their names as its last argument.",
             )
-        found = Allocation(job=job, nodes=nodes, address=self.scheduler.address(nodes[0]))
-        self._nodes[elsewhere] = found
-        say(f"cluster: {found.described}")
-        return found
+        allocation = Allocation(job=job, nodes=nodes, address=self.scheduler.address(nodes[0]))
+        self._nodes[elsewhere] = allocation
+        say(f"cluster: {allocation.described}")
+        return allocation
 
     def cancel_orphans(self, say: Callable[[str], object]) -> tuple[str, ...]:
         """Cancel the jobs of calls of this machine that were killed; the runs of those calls."""
-        found = self.scheduler.orphans()
-        for job, _ in found:
+        orphans = self.scheduler.orphans()
+        for job, _ in orphans:
             say(f"cluster: cancelling job {job}, whose gate call ended without doing so")
             self.scheduler.cancel(job)
-        return tuple(run for _, run in found)
+        return tuple(run for _, run in orphans)
 
     def _started(self, job: str, settings: ClusterSettings) -> JobState:
         until = time.monotonic() + settings.queue_seconds
@@ -227,9 +227,11 @@ class Cluster:
         self.refuse_lost(step)
         words = self.scheduler.step(self.nodes(step).job, step.settings, 1)
         program = (sys.executable, "-I", "-S", "-B", "-c", COLLECT, *import_folders())
-        told = (str(node_folder(self._run)), str(step.root / REPORTS), step.token)
+        arguments = (str(node_folder(self._run)), str(step.root / REPORTS), step.token)
         try:
-            done = finished((*words, *program, *told), COLLECT_SECONDS, self.scheduler.environment)
+            done = finished(
+                (*words, *program, *arguments), COLLECT_SECONDS, self.scheduler.environment
+            )
         except subprocess.TimeoutExpired as error:
             raise RunError(
                 f"the nodes did not report in {COLLECT_SECONDS:g} s what the run left", hint=HINT
@@ -249,7 +251,7 @@ class Cluster:
 
     def end_steps(self) -> None:
         """End what still runs on the nodes; the nodes stay."""
-        self.scheduler.cancel(*(one for job in self._jobs for one in self.scheduler.steps(job)))
+        self.scheduler.cancel(*(step for job in self._jobs for step in self.scheduler.steps(job)))
 
     def kill(self) -> None:
         """Give the jobs back without waiting."""
@@ -417,12 +419,12 @@ def _word(text: str) -> str:
 
 def _until(test: str, what: str) -> str:
     """Wait for a condition as long as a shared folder may take to show it."""
-    told = shlex.quote(
+    script = shlex.quote(
         f"repro-gate: the shared folder (cluster.folder) did not show {what} in {VISIBLE_SECONDS} s"
     )
     return (
         f"tries=0; until {test}; do tries=$((tries + 1)); "
-        f'[ "$tries" -le {VISIBLE_SECONDS * 10} ] || {{ echo {told} >&2; exit 74; }}; '
+        f'[ "$tries" -le {VISIBLE_SECONDS * 10} ] || {{ echo {script} >&2; exit 74; }}; '
         "sleep 0.1; done"
     )
 

@@ -158,7 +158,9 @@ def _files_below(folder: Path) -> Iterator[Path]:
 @contextmanager
 def _held_back() -> Iterator[set[signal.Signals]]:
     """No signal that ends a command is acted on in the body; what it was before is given."""
-    before = {signal.Signals(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)}
+    before = {
+        signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    }
     try:
         yield before
     finally:
@@ -175,14 +177,14 @@ def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int |
             signal.signal(number, signal.SIG_IGN)
         if cpu_seconds is not None:
             confine_child(cpu_seconds, MOST_SHARDS)
-        view = memoryview(_told(form, look))
+        view = memoryview(_answered(form, look))
         while view:
             view = view[os.write(writing, view) :]
     finally:
         os._exit(0)
 
 
-def _told(form: Form[T], look: Callable[[], T]) -> bytes:
+def _answered(form: Form[T], look: Callable[[], T]) -> bytes:
     try:
         return form.dump_json(look()) + bytes((ANSWERED,))
     except MemoryError:
@@ -203,9 +205,9 @@ def _fault(fault: GateError) -> bytes:
     return json.dumps(parts).encode("ascii") + bytes((FAULT,))
 
 
-def _raised(told: bytes) -> GateError:
+def _raised(answer: bytes) -> GateError:
     try:
-        parts = json.loads(told)
+        parts = json.loads(answer)
     except ValueError:
         parts = None
     if not isinstance(parts, list) or len(parts) < 3 or not all(isinstance(x, str) for x in parts):  # noqa: PLR2004 - kind, message, hint

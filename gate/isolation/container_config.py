@@ -41,10 +41,10 @@ class Mount:
 
 def own_ids(mount_table: str, host_name: str) -> tuple[str, ...]:
     """The names under which an engine may know the container of this process; best first."""
-    found = dict.fromkeys(_IN_MOUNT_TABLE.findall(mount_table))
+    ids = dict.fromkeys(_IN_MOUNT_TABLE.findall(mount_table))
     if _HOST_NAME.match(host_name):
-        found[host_name] = None
-    return tuple(found)
+        ids[host_name] = None
+    return tuple(ids)
 
 
 def this_process() -> tuple[str, ...]:
@@ -171,7 +171,10 @@ def _host_config(
                 _mount(path, source, read_only=True, of=request.on_host(path))
                 for path in request.readable
             ),
-            *(_mount(one.target, source, read_only=True, of=one.source) for one in request.mounts),
+            *(
+                _mount(mount.target, source, read_only=True, of=mount.source)
+                for mount in request.mounts
+            ),
         ],
         "DeviceRequests": _devices(container.gpus),
         # the first process of a container ignores most signals: let that be none of the training's

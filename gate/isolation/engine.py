@@ -37,14 +37,14 @@ HINTS = {
 
 def engine_fault(doing: str, error: Exception, address: str) -> RunError:
     """The engine's own words, and a hint for the faults that people meet."""
-    told = str(getattr(error, "explanation", None) or error)
-    words = safe_line(told, limit=MESSAGE_LIMIT)
-    return RunError(f"{doing} failed: {words}", hint=_hint(told.lower(), address))
+    explanation = str(getattr(error, "explanation", None) or error)
+    words = safe_line(explanation, limit=MESSAGE_LIMIT)
+    return RunError(f"{doing} failed: {words}", hint=_hint(explanation.lower(), address))
 
 
 def _hint(words: str, address: str) -> str:
-    found = (hint for part, hint in HINTS.items() if part in words)
-    return next(found, "See the engine's log on this machine.").format(address=address)
+    hints = (hint for part, hint in HINTS.items() if part in words)
+    return next(hints, "See the engine's log on this machine.").format(address=address)
 
 
 LOCAL = "unix://"
@@ -207,29 +207,31 @@ class Engine:
             ):
                 client.pull(reference)
         with self._faults(f"looking for the image {reference}"):
-            found = self._api().inspect_image(reference)
+            image = self._api().inspect_image(reference)
         # an image has two: its configuration's (Id) and
         # that of its manifest in a registry (RepoDigests)
-        digests = {found["Id"], *(name.rpartition("@")[2] for name in found["RepoDigests"] or ())}
-        wanted = reference.rpartition("@")[2]
-        if wanted not in digests:
+        digests = {image["Id"], *(name.rpartition("@")[2] for name in image["RepoDigests"] or ())}
+        digest = reference.rpartition("@")[2]
+        if digest not in digests:
             raise RunError(
                 f"the engine's image {reference} has another digest: "
                 f"{', '.join(sorted(map(safe_line, digests)))}",
                 hint="Pull it again by its digest, or correct isolation.image.",
             )
-        return str(found["Id"])
+        return str(image["Id"])
 
     def mounts_of(self, container: str) -> tuple[tuple[str, str], ...] | None:
         """Destination in a container and source on the engine's machine, or None if unknown."""
         with self._faults("inspecting the gate's own container"):
             try:
-                found = self._api().inspect_container(container)
+                inspected = self._api().inspect_container(container)
             except OSError as error:
                 if _status(error) == _NOT_FOUND:
                     return None
                 raise
-        return tuple((str(mount["Destination"]), str(mount["Source"])) for mount in found["Mounts"])
+        return tuple(
+            (str(mount["Destination"]), str(mount["Source"])) for mount in inspected["Mounts"]
+        )
 
     def create(self, config: Mapping[str, Any]) -> str:
         """Make a container and answer its id; it does not run yet."""
@@ -291,10 +293,10 @@ class Engine:
     def remove_run(self, run: str) -> int:
         """Remove every container of one gate call; answer how many there were."""
         with self._faults("removing the training's containers"):
-            found = self._api().containers(all=True, filters={"label": f"{RUN_LABEL}={run}"})
-            for container in found:
+            containers = self._api().containers(all=True, filters={"label": f"{RUN_LABEL}={run}"})
+            for container in containers:
                 _remove(self._api(), str(container["Id"]))
-        return len(found)
+        return len(containers)
 
     def _has_image(self, reference: str) -> bool:
         with self._faults(f"looking for the image {reference}"):

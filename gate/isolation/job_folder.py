@@ -58,5 +58,5 @@ def mark(folder: Path, name: str) -> None:
 
 def open_steps(names: frozenset[str]) -> list[int]:
     """The steps that are not over: the client ends each of its own."""
-    begun = sorted(int(found[1]) for name in names if (found := STEP.match(name)))
+    begun = sorted(int(match[1]) for name in names if (match := STEP.match(name)))
     return [step for step in begun if end_file(step) not in names]

@@ -18,7 +18,9 @@ library = ctypes.CDLL(None, use_errno=True)
 def system_call(number: int, *arguments: int | bytes | None) -> int:
     """Make a call that the C library has no function for either; `OSError` when it fails."""
     # an int alone would be passed as 32 bits, and syscall(2) takes long words
-    words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    words = [
+        ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments
+    ]
     return checked(library.syscall(ctypes.c_long(number), *words))
 
 

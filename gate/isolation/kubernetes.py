@@ -264,7 +264,7 @@ def _labels(pod: PodSettings) -> dict[str, str]:
 
 
 def _affinity(name: str, left_out: tuple[str, ...]) -> dict[str, object]:
-    found: dict[str, object] = {
+    affinity: dict[str, object] = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
                 {
@@ -277,12 +277,12 @@ def _affinity(name: str, left_out: tuple[str, ...]) -> dict[str, object]:
     # a node's name, which its label for the host name need not be; one value each is all it takes
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in left_out]
     if fields:
-        found["nodeAffinity"] = {
+        affinity["nodeAffinity"] = {
             "requiredDuringSchedulingIgnoredDuringExecution": {
                 "nodeSelectorTerms": [{"matchFields": fields}]
             }
         }
-    return found
+    return affinity
 
 
 class _Condition(BaseModel):
@@ -300,8 +300,12 @@ class _Conditions(BaseModel):
     conditions: list[_Condition] = Field(default_factory=list, max_length=100)
 
     def holding(self, *kinds: str) -> _Condition | None:
-        found = (one for one in self.conditions if one.status == "True" and one.type in kinds)
-        return next(found, None)
+        held = (
+            condition
+            for condition in self.conditions
+            if condition.status == "True" and condition.type in kinds
+        )
+        return next(held, None)
 
 
 class _Job(BaseModel):

@@ -96,8 +96,8 @@ def config_file(named: str) -> Path:
 
 def _by_config(file: Path) -> Access:
     """The current context of a file of kubectl's."""
-    found, _ = parse_yaml(_text_of(file, MAX_FILE_BYTES).encode(), str(file), foreign=True)
-    config = found if isinstance(found, dict) else {}
+    document, _ = parse_yaml(_text_of(file, MAX_FILE_BYTES).encode(), str(file), foreign=True)
+    config = document if isinstance(document, dict) else {}
     context = _entry(config, "contexts", "context", config.get("current-context"), file)
     cluster = _entry(config, "clusters", "cluster", context.get("cluster"), file)
     user = _entry(config, "users", "user", context.get("user"), file)
@@ -116,15 +116,15 @@ def _by_config(file: Path) -> Access:
 
 
 def _entry(
-    config: Mapping[str, object], many: str, one: str, name: object, file: Path
+    config: Mapping[str, object], many: str, single: str, name: object, file: Path
 ) -> Mapping[str, object]:
     entries = config.get(many)
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == name:
-            inner = entry.get(one)
+            inner = entry.get(single)
             if isinstance(inner, dict):
                 return inner
-    raise RunError(f"{file}: no {one} of the current context", hint=ACCESS_HINT)
+    raise RunError(f"{file}: no {single} of the current context", hint=ACCESS_HINT)
 
 
 def _authorities(cluster: Mapping[str, object], file: Path) -> str:

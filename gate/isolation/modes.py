@@ -225,7 +225,7 @@ class RunIsolation(Document):
         """In a few words: the mode, what guards it, what was left open."""
         guards = [self.guard.value] if self.guard is not None else []
         if self.own:
-            guards.append(f"own {', '.join(one.value for one in self.own)}")
+            guards.append(f"own {', '.join(separation.value for separation in self.own)}")
         guard = f" ({'; '.join(guards)})" if guards else ""
         network = ", network open" if self.network else ""
         numbers = " ".join(map(str, self.device_groups))

@@ -127,8 +127,8 @@ class Agent:
                 # what it left of its session writes no more behind its end
                 _signal(task, signal.SIGKILL)
                 # a signal as a shell tells it: the file has room for digits alone (CODE)
-                told = code if code >= 0 else 128 - code
-                self._write(f"step-{step}.{rank}.exit", str(told).encode())
+                status = code if code >= 0 else 128 - code
+                self._write(f"step-{step}.{rank}.exit", str(status).encode())
                 del begun[rank]
 
     def _write(self, name: str, data: bytes) -> None:
@@ -166,7 +166,7 @@ class Client:
         self._printed = dict.fromkeys(self._ranks, 0)
         # behind every earlier step: what that one left must not answer for this one
         known = (STEP.match(name) for name in names_in(folder))
-        self._step = 1 + max((int(found[1]) for found in known if found), default=0)
+        self._step = 1 + max((int(match[1]) for match in known if match), default=0)
 
     def run(self, command: list[str]) -> int:
         """The first exit code that is not 0, or 0 where every task ended well."""
@@ -203,9 +203,9 @@ class Client:
             if f"{about}.out" in names:
                 self._hand_on(rank, self._folder / f"{about}.out", whole=ended)
             if ended:
-                told = read_fact(self._folder / f"{about}.exit")
+                text = read_fact(self._folder / f"{about}.exit")
                 # the training may write there too: what is no code is a failure
-                codes[rank] = int(told) if CODE.match(told) else 1
+                codes[rank] = int(text) if CODE.match(text) else 1
 
     def _hand_on(self, rank: int, path: Path, *, whole: bool) -> None:
         # opened again each time: that is when a file server is asked what is new

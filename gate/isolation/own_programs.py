@@ -124,8 +124,8 @@ class AgentJobs:
         place = folder / f"call-{owner.run}" / f"job-{1 + len(self._folders)}"
         writing.write_new(place / OWNER_FILE, (owner.comment.encode(),), 0o600, make=True)
         script = place / SCRIPT_FILE
-        told = (str(place), str(node_folder(owner.run)), str(round(seconds)))
-        agent = (*self._python(AGENT), *told)
+        words = (str(place), str(node_folder(owner.run)), str(round(seconds)))
+        agent = (*self._python(AGENT), *words)
         text = f'#!/bin/sh\n# starts on each node, with its number\nexec {shlex.join(agent)} "$@"\n'
         writing.write_new(script, (text.encode(),), 0o700)
         counts = map(str, (settings.nodes, settings.tasks_per_node, round(seconds)))
@@ -191,9 +191,9 @@ class AgentJobs:
         expected = [node_file(number) for number in range(self._nodes[job])]
         if not names.issuperset(expected):
             return JobState(state="PENDING", reason=self._said(place))
-        found = [self._node(place / name) for name in expected]
-        self._addresses.update(found)
-        listed = ",".join(name for name, _ in found)
+        states = [self._node(place / name) for name in expected]
+        self._addresses.update(states)
+        listed = ",".join(name for name, _ in states)
         return JobState(state="RUNNING", restarts=int(AGAIN in names), nodes=listed)
 
     def _said(self, place: Path) -> str:
@@ -239,15 +239,15 @@ class AgentJobs:
 
     def cancel(self, *jobs: str) -> None:
         """End steps by a mark for the agents, and jobs by the program as well."""
-        for one in jobs:
-            job, _, step = one.partition(" ")
+        for number in jobs:
+            job, _, step = number.partition(" ")
             place = self._folders.get(job)
             if place is not None:
                 mark(place, end_file(int(step)) if step else STOP)
             if not step:
                 programs = self._programs
                 answer_of((*programs.cancel, job), programs.cancel_called, self.environment)
-        if any(" " not in one for one in jobs):
+        if any(" " not in name for name in jobs):
             self._bury()
 
     def _bury(self) -> None:
@@ -270,15 +270,15 @@ class AgentJobs:
 
     def orphans(self) -> tuple[tuple[str, str], ...]:
         """Jobs whose folders say so."""
-        found = []
+        orphans = []
         for place in sorted(self._shared.glob(FOLDERS)):
             with suppress(GateError, OSError, UnicodeDecodeError):
                 owner = owner_of(read_fact(place / OWNER_FILE).decode("ascii"))
                 job = read_fact(place / NAME_FILE).decode("ascii")
                 if owner is not None and owner.is_gone and JOB_NAME.match(job):
                     self._folders[job] = place
-                    found.append((job, owner.run))
-        return tuple(found)
+                    orphans.append((job, owner.run))
+        return tuple(orphans)
 
     def _python(self, main: str) -> tuple[str, ...]:
         return python_command(main, self._imports)

@@ -75,16 +75,16 @@ class CacheGroup:
         """
         self._living.discard(self)
         self._ended.add(self)
-        for one in tuple(self._ended):
+        for ended in tuple(self._ended):
             try:
-                one._empty()  # noqa: SLF001 - of this class
+                ended._empty()  # noqa: SLF001 - of this class
             except OSError as error:
                 raise _cannot("empty a memory control group", error) from error
             if not self._living:
-                self._ended.discard(one)
+                self._ended.discard(ended)
                 # one that is still mapped somewhere keeps it until then
                 with suppress(OSError):
-                    one._folder.rmdir()  # noqa: SLF001 - of this class
+                    ended._folder.rmdir()  # noqa: SLF001 - of this class
 
     def _empty(self) -> None:
         for _ in range(ROUNDS):
@@ -159,7 +159,7 @@ def _hierarchy() -> _Hierarchy:
         below = Path(group).relative_to(root) if Path(group).is_relative_to(root) else Path()
         top = Path(place)
         folders = [folder for folder in (top / below, *(top / below).parents) if folder.is_dir()]
-        for folder in (one for one in folders if one.is_relative_to(top)):
+        for folder in (candidate for candidate in folders if candidate.is_relative_to(top)):
             if legacy or "memory" in (folder / "cgroup.subtree_control").read_text().split():
                 return _Hierarchy(folder, legacy)
     raise RunError("no memory control group can be made here", hint=HINT)

@@ -133,7 +133,7 @@ def make_view(
         _show_folder(*place)
     # taken hold of now: a layer may come to lie over them
     held = [(path, os.open(path, FOLDER)) for path in (*(place or ())[1:], *writable)]
-    masks = [one for one in _mounted() if one.path in set(_mounts_below(KERNEL_FILES))]
+    masks = [mount for mount in _mounted() if mount.path in set(_mounts_below(KERNEL_FILES))]
     over = Own.FILES in own
     mine = tuple(path for path, _ in held)
     view = _Overlays(writable[0], mine, account, own) if over else None
@@ -185,11 +185,11 @@ class _Overlays:
             path.mkdir()
         self._made = 0
         self.opened: list[Path] = []
-        mounted = {one.path: one.kind for one in _mounted()}
+        mounted = {mount.path: mount.kind for mount in _mounted()}
         mounted |= {path: "temporary" for path in TEMPORARY if _is_folder(path)}
         self._mounted = mounted
         for path, kind in sorted(mounted.items()):
-            ours = any(path.is_relative_to(one) for one in (*mine, SHARED_MEMORY))
+            ours = any(path.is_relative_to(path_allowed) for path_allowed in (*mine, SHARED_MEMORY))
             if kind in LEFT_OUT or ours or not _can_reach(path, account):
                 continue
             self._add(path, kind, own)
@@ -308,8 +308,8 @@ def _show_kernel_files(top: Path, masks: Sequence[Mounted], own: Collection[str]
     if Own.PROCESSES in own:
         # a new instance shows the namespace of whoever mounts it alone, see pid_namespaces(7)
         _mount("proc", place, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-        for one in masks:
-            _hide_as_before(one, _at(top, one.path), _at(top, NOTHING))
+        for mask in masks:
+            _hide_as_before(mask, _at(top, mask.path), _at(top, NOTHING))
         counters = (path for path in COUNTERS if path.exists())
         for path in (*counters, *((KERNEL_LOG,) if log.exists() else ())):
             _bind(os.open(_at(top, NOTHING), HELD), _at(top, path))
@@ -391,7 +391,7 @@ def _mounted() -> list[Mounted]:
 
 def _mounts_below(place: Path) -> list[Path]:
     """Where something is mounted below a folder, outermost first."""
-    paths = {one.path for one in _mounted()}
+    paths = {mount.path for mount in _mounted()}
     return sorted(path for path in paths if path != place and path.is_relative_to(place))
 
 

@@ -84,10 +84,10 @@ def _status(pid: str) -> bytes:
 
 def _facts(pid: int, status: bytes) -> ProcessFacts:
     """Read `status`, not the owner of the folder: a process can make that one root."""
-    found = STATUS.search(status)
-    if found is None:
+    match = STATUS.search(status)
+    if match is None:
         raise OSError(errno.EIO, f"no status of process {pid}")
-    state, parent, uids, threads = found.groups()
+    state, parent, uids, threads = match.groups()
     # the main thread may have ended while others go on: that process lives
     alone = int(threads) <= 1
     return ProcessFacts(
@@ -255,10 +255,10 @@ def end_all(
 ) -> frozenset[int]:
     """Strike until `find` finds nobody; who is left after `seconds` is the answer."""
     deadline = time.monotonic() + seconds
-    while (found := find()) and time.monotonic() < deadline:
-        strike(found)
+    while (pids := find()) and time.monotonic() < deadline:
+        strike(pids)
         time.sleep(PAUSE_SECONDS)
-    return found
+    return pids
 
 
 def reap(*, but: frozenset[int]) -> None:

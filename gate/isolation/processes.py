@@ -249,67 +249,69 @@ class LocalProcessGroup:
         until = time.monotonic() + seconds
         while not self._end_those_that_are_over():
             left = until - time.monotonic()
-            watched = [one for one in self._living if one.deadline is not None]
+            watched = [started for started in self._living if started.deadline is not None]
             if left <= 0 or not watched:
                 return
             self._pump(watched, min(left, POLL_SECONDS))
 
     def _end_those_that_are_over(self) -> bool:
-        over = [one for one in self._living if one.stopped or _is_over(one)]
-        for one in over:
-            self._end(one)
+        over = [child for child in self._living if child.stopped or _is_over(child)]
+        for started in over:
+            self._end(started)
         return bool(over)
 
     def _pump(self, watched: list[Started], seconds: float) -> None:
         """Wait for output of any, and hand on what has come."""
         poller = select.poll()
-        outputs = {one.running.output.descriptor: one for one in watched if one.running.output.open}
+        outputs = {
+            child.running.output.descriptor: child for child in watched if child.running.output.open
+        }
         for descriptor in outputs:
             poller.register(descriptor, select.POLLIN)
         if not outputs:
             time.sleep(min(seconds, POLL_SECONDS))
             return
         for descriptor, _ in poller.poll(seconds * 1000):
-            one = outputs[descriptor]
-            one.running.output.pump(one.output.take)
+            started = outputs[descriptor]
+            started.running.output.pump(started.output.take)
 
-    def _end(self, one: Started) -> None:
-        in_time = one.running.ended()
-        if in_time and not one.stopped:
-            one.running.output.drain(one.output.take)
+    def _end(self, started: Started) -> None:
+        in_time = started.running.ended()
+        if in_time and not started.stopped:
+            started.running.output.drain(started.output.take)
         with self._interrupts.deferred():
             try:
-                one.running.end(one.output.keep)
+                started.running.end(started.output.keep)
             finally:
                 # only now: a second signal kills those that are still here
-                self._living.remove(one)
-        one.result = one.output.result(
-            one.running, in_time=in_time, out_of_memory=one.running.out_of_memory
+                self._living.remove(started)
+        started.result = started.output.result(
+            started.running, in_time=in_time, out_of_memory=started.running.out_of_memory
         )
 
     def kill(self) -> None:
         """End all of them at once: quick, and without an error."""
-        for one in self._living:
-            one.running.kill()
+        for started in self._living:
+            started.running.kill()
 
     def end(self) -> None:
         """End all that lives, the newest first; the first fault is raised when all are through."""
         faults: list[Exception] = []
         while self._living:
-            one = self._living[-1]
+            started = self._living[-1]
             try:
-                one.running.end(one.output.keep)
+                started.running.end(started.output.keep)
             except Exception as fault:  # noqa: BLE001 - the others have to be ended all the same
                 faults.append(fault)
-            self._living.remove(one)
+            self._living.remove(started)
         if faults:
             raise faults[0]
 
 
-def _is_over(one: Started) -> bool:
-    if one.deadline is None:
+def _is_over(started: Started) -> bool:
+    if started.deadline is None:
         return False
-    return one.running.ended() or time.monotonic() >= one.deadline
+    return started.running.ended() or time.monotonic() >= started.deadline
 
 
 class GroupedProcesses(ABC):

@@ -58,7 +58,7 @@ def find_writable_paths(
     pending = deque(dict.fromkeys(tops))
     while pending and look.seen <= max_entries:
         pending += look.inside(pending.popleft())
-    return WritablePaths(paths=tuple(sorted(look.found)), complete=look.complete)
+    return WritablePaths(paths=tuple(sorted(look.restricted)), complete=look.complete)
 
 
 class _Look:
@@ -66,7 +66,7 @@ class _Look:
 
     def __init__(self, max_entries: int, groups: Collection[int]) -> None:
         self._groups = groups
-        self.found: list[Path] = []
+        self.restricted: list[Path] = []
         self.seen = 0
         self.complete = True
         self._max_entries = max_entries
@@ -108,7 +108,7 @@ class _Look:
         # permissions of a read-only file system open nothing
         if os.fstatvfs(parent).f_flag & os.ST_RDONLY:
             return stat.S_ISDIR(facts.st_mode)
-        self.found.append(path)
+        self.restricted.append(path)
         return False
 
 
@@ -167,7 +167,7 @@ def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
         folders = [named[name] for name in RUNNERS_FOLDERS if name in named]
         places += [folder for folder in folders if folder not in SHARED_FOLDERS]
         files = {named[name] for name in RUNNERS_FILES if name in named}
-        places += sorted({one if one.parent in SHARED_FOLDERS else one.parent for one in files})
+        places += sorted({file if file.parent in SHARED_FOLDERS else file.parent for file in files})
         places += [named[name] for name in LOGIN_FILES if name in named]
     # a home that holds the clone too, `/` at worst, would take the whole system along
     apart = [place for place in places if not top.is_relative_to(place)]

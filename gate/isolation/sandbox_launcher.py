@@ -86,12 +86,12 @@ def main(report: int) -> None:
         try:
             step(plan)
         except (OSError, ValueError) as error:
-            told = {
+            facts = {
                 "step": step.__name__,
                 "errno": getattr(error, "errno", None),
                 "reason": getattr(error, "strerror", None) or str(error),
             }
-            os.write(report, json.dumps(told).encode())
+            os.write(report, json.dumps(facts).encode())
             # nothing to tidy up, and no output of an interpreter's end amid the training's
             os._exit(CANNOT_START)
 

@@ -136,7 +136,7 @@ def start_sandboxed(
         "guard": WriteGuard.NONE.value,
         "writable": [str(folder) for folder in request.writable],
         "shared": [],
-        "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
+        "mounts": [(str(mount.source), str(mount.target)) for mount in request.mounts],
         "place": None if place is None else (str(place.source), str(place.target)),
         "own": [],
         "cpus": list(request.cpus),
@@ -169,9 +169,10 @@ def _confined(account: Credentials, request: ProcessRequest) -> _Confined:
     program = seccomp_filter(platform.machine(), network=request.network)
     # what only reads lives on beside runs, and has to see their folders come and go
     own = [
-        one
-        for one in (account.own if request.writable else ())
-        if one is not Separation.CACHE and (one is not Separation.NETWORK or not request.network)
+        separation
+        for separation in (account.own if request.writable else ())
+        if separation is not Separation.CACHE
+        and (separation is not Separation.NETWORK or not request.network)
     ]
     return {
         "uid": account.uid,
@@ -181,7 +182,7 @@ def _confined(account: Credentials, request: ProcessRequest) -> _Confined:
         "seccomp_filter": base64.b64encode(program).decode(),
         "guard": account.guard.value,
         "shared": [str(folder) for folder in account.shared],
-        "own": [one.value for one in own],
+        "own": [separation.value for separation in own],
     }
 
 
@@ -209,12 +210,12 @@ def _launch(
                 pass_fds=(number, *handed_on),
                 start_new_session=True,
             )
-        told = report.recv(len(READY))
-        if told == READY and plan["place"] is not None:
+        greeting = report.recv(len(READY))
+        if greeting == READY and plan["place"] is not None:
             ready(process.pid)
             report.sendall(READY)
         # ends when the last holder of the other end is gone: at execve, or with the program
-        return process, told + _rest(report)
+        return process, greeting + _rest(report)
 
 
 def _rest(report: socket.socket) -> bytes:
@@ -229,13 +230,13 @@ def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:
             hint="Reinstall the gate: its interpreter could not run its own file.",
             details=tuple(safe_line(line) for line in output.splitlines()[-5:]),
         )
-    told = json.loads(report.removeprefix(READY))
+    fault = json.loads(report.removeprefix(READY))
     if report.startswith(READY):
-        if told["errno"] is None:
-            return ValueError(told["reason"])
-        return OSError(told["errno"], told["reason"])
+        if fault["errno"] is None:
+            return ValueError(fault["reason"])
+        return OSError(fault["errno"], fault["reason"])
     return RunError(
-        f"the training cannot be sandboxed: {told['step'].replace('_', ' ')}: {told['reason']}",
+        f"the training cannot be sandboxed: {fault['step'].replace('_', ' ')}: {fault['reason']}",
         hint="Give the container Docker's default capabilities and a kernel with seccomp filters, "
         "or set isolation.mode to none where you trust the code.",
     )

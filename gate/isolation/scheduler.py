@@ -209,12 +209,12 @@ def this_owner(run: str) -> Owner:
 
 def owner_of(comment: str) -> Owner | None:
     """The gate call that a comment names; None for any other comment."""
-    found = OWNER.match(comment.strip())
-    if found is None:
+    match = OWNER.match(comment.strip())
+    if match is None:
         return None
     return Owner(
-        run=found["run"],
-        host=found["host"],
-        pid=int(found["pid"]),
-        started=int(found["started"]),
+        run=match["run"],
+        host=match["host"],
+        pid=int(match["pid"]),
+        started=int(match["started"]),
     )

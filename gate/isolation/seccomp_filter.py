@@ -334,7 +334,7 @@ def _threads_only(number: int) -> list[bytes]:
 def _of_itself_alone(number: int, numbers: Sequence[int]) -> list[bytes]:
     """Process numbers are 32 bits."""
     known = [
-        _instruction(IF_EQUAL, one, then_skip=len(numbers) - at) for at, one in enumerate(numbers)
+        _instruction(IF_EQUAL, call, then_skip=len(numbers) - at) for at, call in enumerate(numbers)
     ]
     return [
         _instruction(IF_EQUAL, number, else_skip=len(numbers) + 3),
@@ -372,7 +372,8 @@ def _without_options(number: int, options: Sequence[int]) -> list[bytes]:
     The kernel takes level and name as 32 bits.
     """
     known = [
-        _instruction(IF_EQUAL, one, then_skip=len(options) - at) for at, one in enumerate(options)
+        _instruction(IF_EQUAL, option, then_skip=len(options) - at)
+        for at, option in enumerate(options)
     ]
     return [
         _instruction(IF_EQUAL, number, else_skip=len(options) + 5),

@@ -51,14 +51,14 @@ class Slurm:
 
     def program(self, name: str) -> str:
         """Its path; raises `RunError` where this machine is no client of a cluster."""
-        found = shutil.which(name, path=self._path)
-        if found is None:
+        path = shutil.which(name, path=self._path)
+        if path is None:
             raise RunError(
                 f"cluster.engine is slurm, and {name} is not on PATH",
                 hint="Run the gate on a login node of the cluster, or install Slurm's client "
                 "programs and slurm.conf here.",
             )
-        return found
+        return path
 
     def refuse_absent(self) -> None:
         """Raise `RunError` where a program is missing here."""
@@ -131,8 +131,8 @@ class Slurm:
 
     def address(self, node: str) -> str:
         """Where the others reach a node; its name where Slurm says nothing else."""
-        found = ADDRESS.search(self._answer("scontrol", "show", "node", node, "-o"))
-        return found[1] if found else node
+        match = ADDRESS.search(self._answer("scontrol", "show", "node", node, "-o"))
+        return match[1] if match else node
 
     def step(self, job: str, settings: ClusterSettings, tasks_per_node: int) -> tuple[str, ...]:
         """The words that start a step on all nodes of a job, before the command."""
@@ -165,10 +165,10 @@ class Slurm:
         listed = self._answer(
             "squeue", "--me", "--noheader", f"--name={JOB_NAME}", "--format=%i|%k"
         )
-        found = (line.partition("|") for line in listed.splitlines())
+        lines = (line.partition("|") for line in listed.splitlines())
         return tuple(
             (job.strip(), owner.run)
-            for job, _, comment in found
+            for job, _, comment in lines
             if (owner := owner_of(comment)) is not None and owner.is_gone
         )
 

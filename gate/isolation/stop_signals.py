@@ -25,7 +25,7 @@ class StopSignals:
     def __init__(self, leave: Callable[[int], object] = os._exit) -> None:
         self._leave = leave
         self._first: signal.Signals | None = None
-        self._told = False
+        self._is_reported = False
         self._deferrals = 0
         self._last_resorts: list[Callable[[], object]] = []
 
@@ -66,7 +66,7 @@ class StopSignals:
         deferrals = self._deferrals
         try:
             self._deferrals = 0
-            self._told = False
+            self._is_reported = False
             self._tell()
             yield
         finally:
@@ -106,9 +106,9 @@ class StopSignals:
         self._tell()
 
     def _tell(self) -> None:
-        if self._first is None or self._told or self._deferrals > 0:
+        if self._first is None or self._is_reported or self._deferrals > 0:
             return
-        self._told = True
+        self._is_reported = True
         raise CancelledError(
             f"cancelled by {self._first.name}",
             hint="Nothing was judged. Start it again when you are ready.",

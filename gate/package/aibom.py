@@ -104,19 +104,19 @@ def _data_ref(number: int) -> str:
 
 
 def _data(number: int, verdict: Verdict) -> Part:
-    found = verdict.data[number]
+    data_set = verdict.data[number]
     facts = {
         # over the listing of its files, docs/data.md; a file's own hash is another thing
-        "data_sha256": found.sha256,
-        "kind": found.kind.value,
-        "files": str(found.files),
-        "size_bytes": str(found.size_bytes),
+        "data_sha256": data_set.sha256,
+        "kind": data_set.kind.value,
+        "files": str(data_set.files),
+        "size_bytes": str(data_set.size_bytes),
     }
     return {
         "type": "data",
         "bom-ref": _data_ref(number),
-        "name": found.name or _data_ref(number),
-        "data": [{"type": "dataset", "name": found.name or _data_ref(number)}],
+        "name": data_set.name or _data_ref(number),
+        "data": [{"type": "dataset", "name": data_set.name or _data_ref(number)}],
         "properties": _properties(facts),
     }
 
@@ -144,12 +144,12 @@ def _formula(verdict: Verdict, request: GateRequest) -> Part:
     settings = request.settings
     command = json.dumps(list(settings.train.command))
     values = verdict.configuration.values if verdict.configuration else {}
-    told = {
+    formula = {
         "seed": str(settings.train.seed),
         "max_steps": str(settings.train.max_steps),
         "threads": str(settings.determinism.threads),
     }
-    parameters = [{"name": name, "value": value} for name, value in {**told, **values}.items()]
+    parameters = [{"name": name, "value": value} for name, value in {**formula, **values}.items()]
     inputs: list[Part] = [
         {"resource": {"ref": _data_ref(number)}} for number in range(len(verdict.data))
     ]

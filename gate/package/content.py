@@ -75,15 +75,15 @@ def _digested(opened: PackagedStates, state: StateRoots) -> StateDigest:
     return digest_state(content, exclusions=opened.saved_exclusions(), max_bytes=MAX_BYTES)
 
 
-def _check(state: StateRoots, found: StateDigest) -> None:
-    if (found.roots.whole, found.roots.parts) == (state.root, state.parts):
+def _check(state: StateRoots, digested: StateDigest) -> None:
+    if (digested.roots.whole, digested.roots.parts) == (state.root, state.parts):
         return
-    parts = [name for name, root in found.roots.parts.items() if state.parts.get(name) != root]
+    parts = [name for name, root in digested.roots.parts.items() if state.parts.get(name) != root]
     raise AttestationError(
         f"{safe_line(state.member)} does not hold the {state.name} state that was sealed "
         f"({', '.join(parts) or 'root'} differs)",
         hint=OTHER_HINT,
-        details=(f"sealed: {state.root}", f"found:  {found.roots.whole}"),
+        details=(f"sealed: {state.root}", f"found:  {digested.roots.whole}"),
     )
 
 
@@ -100,21 +100,21 @@ def check_model(model: Path, package: Path, files: Files) -> ModelCheck:
     with open_state(
         files, model, shown, max_bytes=MAX_BYTES, unknown=UnknownContent.BYTES
     ) as content:
-        found = digest_state(content, exclusions=(), max_bytes=MAX_BYTES)
+        digested = digest_state(content, exclusions=(), max_bytes=MAX_BYTES)
     with open_package(files, package) as opened:
         sealed = [digest_state(opened.captured(), exclusions=(), max_bytes=MAX_BYTES)]
         rules: Sequence[Exclusion] = DEFAULT_EXCLUSIONS
         if opened.saved_member:
             sealed.append(digest_state(opened.saved(), exclusions=(), max_bytes=MAX_BYTES))
             rules = opened.saved_exclusions()
-    beyond, values = _beside(content.leaves, found, _sealed_leaves(sealed), rules)
+    beyond, values = _beside(content.leaves, digested, _sealed_leaves(sealed), rules)
     printed = {leaf.path for leaf in without_excluded(content.leaves, DEFAULT_EXCLUSIONS)[0]}
     return ModelCheck(
         shown=shown,
         # the one that `repro-gate digest` prints
-        root=roots_of(leaf for leaf in found.leaves if leaf.path in printed).whole,
-        identical=any(state.roots == found.roots for state in sealed),
-        parts=(_model(sealed, found), _optimizer(sealed, found)),
+        root=roots_of(leaf for leaf in digested.leaves if leaf.path in printed).whole,
+        identical=any(state.roots == digested.roots for state in sealed),
+        parts=(_model(sealed, digested), _optimizer(sealed, digested)),
         beyond=beyond,
         values=values,
         notes=content.notes,
@@ -125,12 +125,12 @@ def _tensors(state: StateDigest, part: str) -> tuple[LeafDigest, ...]:
     return tuple(leaf for leaf in state.leaves if leaf.part == part and leaf.shape is not None)
 
 
-def _model(sealed: Sequence[StateDigest], found: StateDigest) -> CheckedPart:
+def _model(sealed: Sequence[StateDigest], digested: StateDigest) -> CheckedPart:
     """Against the capture, or against what the script saved where that fits better.
 
     A script may save an average of its weights, or weights in another type.
     """
-    own = _named(_tensors(found, MODEL))
+    own = _named(_tensors(digested, MODEL))
     states = [_named(_tensors(state, MODEL)) for state in sealed]
     # what the script saved need not hold a model
     return _best(_compared(MODEL, state, own) for state in (states[0], *filter(None, states[1:])))
@@ -148,21 +148,21 @@ def _named(leaves: Iterable[LeafDigest]) -> dict[str, LeafDigest]:
         return {path.rpartition("/")[2]: leaf for path, leaf in paths.items()}
     # what the first and the last in order have in common, all between them have too
     ends = zip(min(paths, default=""), max(paths, default=""), strict=False)
-    common = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    common = "".join(end for end, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
     start = max(common.rfind(end) for end in "/.") + 1
     return {path[start:]: leaf for path, leaf in paths.items()}
 
 
 def _compared(
-    name: str, sealed: dict[str, LeafDigest], found: dict[str, LeafDigest]
+    name: str, sealed: dict[str, LeafDigest], digested: dict[str, LeafDigest]
 ) -> CheckedPart:
-    if not found:
+    if not digested:
         return CheckedPart(name=name, answer=PartMatch.ABSENT, sealed=len(sealed), equal=0)
-    own = {key: leaf.digest for key, leaf in found.items()}
+    own = {key: leaf.digest for key, leaf in digested.items()}
     differing = [key for key, leaf in sealed.items() if own.get(key, leaf.digest) != leaf.digest]
     # also where another has its bytes: that two weights are tied, equal bytes do not show
-    missing = sorted(sealed.keys() - found.keys())
-    further = len(found.keys() - sealed.keys())
+    missing = sorted(sealed.keys() - digested.keys())
+    further = len(digested.keys() - sealed.keys())
     same = not (differing or missing or further) and bool(sealed)
     return CheckedPart(
         name=name,
@@ -175,9 +175,9 @@ def _compared(
     )
 
 
-def _optimizer(sealed: Sequence[StateDigest], found: StateDigest) -> CheckedPart:
+def _optimizer(sealed: Sequence[StateDigest], digested: StateDigest) -> CheckedPart:
     """By content and last name: each framework numbers the places of this state in its own way."""
-    own = _counted(found)
+    own = _counted(digested)
     return _best(_compared_optimizer(_counted(state), own) for state in sealed)
 
 
@@ -234,7 +234,7 @@ def _places(path: str) -> tuple[str, str]:
 
 def _beside(
     leaves: Sequence[Leaf],
-    found: StateDigest,
+    digested: StateDigest,
     sealed: _SealedLeaves,
     rules: Sequence[Exclusion],
 ) -> tuple[Beside, Beside]:
@@ -244,24 +244,24 @@ def _beside(
     ones that somebody loads. The second are plain values alone.
     """
     kept = {leaf.path for leaf in without_excluded(leaves, rules)[0]}
-    objects = {leaf.path for leaf in found.leaves if leaf.kind == OBJECT}
+    objects = {leaf.path for leaf in digested.leaves if leaf.kind == OBJECT}
     beyond: list[LeafDigest] = []
     values: list[LeafDigest] = []
-    for leaf in _unsealed(found, sealed):
+    for leaf in _unsealed(digested, sealed):
         plain = leaf.path not in kept or _is_plain_number(leaf, sealed, objects)
         plain = plain and leaf.shape is None and leaf.kind not in CODE
         (values if plain else beyond).append(leaf)
     # what runs code is named first
     beyond.sort(key=lambda leaf: leaf.kind not in CODE)
     data = {leaf.path: leaf.data for leaf in leaves if isinstance(leaf, ValueLeaf)}
-    return _told(beyond, data, sealed), _told(values, data, sealed)
+    return _beside_of(beyond, data, sealed), _beside_of(values, data, sealed)
 
 
-def _unsealed(found: StateDigest, sealed: _SealedLeaves) -> Iterator[LeafDigest]:
+def _unsealed(digested: StateDigest, sealed: _SealedLeaves) -> Iterator[LeafDigest]:
     """What is at no place of the sealed states, model and optimizer aside."""
-    asked = {leaf.path for leaf in (*_tensors(found, MODEL), *_kept_tensors(found))}
-    common = _common_steps([leaf.path for leaf in found.leaves])
-    for leaf in found.leaves:
+    asked = {leaf.path for leaf in (*_tensors(digested, MODEL), *_kept_tensors(digested))}
+    common = _common_steps([leaf.path for leaf in digested.leaves])
+    for leaf in digested.leaves:
         places = {(leaf.path, leaf.digest), (leaf.path[common:], leaf.digest)}
         random = leaf.part == RANDOM and leaf.shape is not None and leaf.digest in sealed.random
         if leaf.path not in asked and not random and sealed.leaves.isdisjoint(places):
@@ -272,7 +272,7 @@ def _common_steps(paths: Sequence[str]) -> int:
     """How many characters the steps have that all paths have in common, but for the last step."""
     # what the first and the last in order have in common, all between them have too
     ends = zip(min(paths, default=""), max(paths, default=""), strict=False)
-    common = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    common = "".join(end for end, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
     return max((step.start() for step in STEP.finditer(common)), default=0)
 
 
@@ -291,7 +291,9 @@ def _is_plain_number(leaf: LeafDigest, sealed: _SealedLeaves, objects: set[str])
     return leaf.kind in NUMBERS or (leaf.kind == "text" and leaf.part in {OPTIMIZER, RANDOM})
 
 
-def _told(leaves: Sequence[LeafDigest], data: Mapping[str, bytes], sealed: _SealedLeaves) -> Beside:
+def _beside_of(
+    leaves: Sequence[LeafDigest], data: Mapping[str, bytes], sealed: _SealedLeaves
+) -> Beside:
     first = tuple(_told_leaf(leaf, data, sealed) for leaf in leaves[:SHOWN])
     return Beside(count=len(leaves), first=first)
 

@@ -98,7 +98,7 @@ def _revoked_lines(key: TrustedKey) -> tuple[str, ...]:
 
 
 def _key_lines(envelope: Envelope, trusted: TrustedKeys) -> tuple[str, ...]:
-    named = [printable(each.key_id)[:64] or "(none)" for each in envelope.signatures]
+    named = [printable(signature.key_id)[:64] or "(none)" for signature in envelope.signatures]
     known = [f"{key.key_id} ({key.status})" for key in trusted.keys] or ["(none)"]
     return (f"key named by the seal: {', '.join(named)}", f"trusted keys: {', '.join(known)}")
 
@@ -233,8 +233,10 @@ def _decoded(wire: WireEnvelope | BundleEnvelope, name: str) -> Envelope:
         payload=decode_base64(wire.payload, f"{name}: the payload"),
         payload_type=wire.payload_type,
         signatures=tuple(
-            Signature(key_id=each.keyid, value=decode_base64(each.sig, f"{name}: a signature"))
-            for each in wire.signatures
+            Signature(
+                key_id=signature.keyid, value=decode_base64(signature.sig, f"{name}: a signature")
+            )
+            for signature in wire.signatures
         ),
     )
 

@@ -332,7 +332,7 @@ def _results(verdict: Verdict) -> tuple[str, ...]:
     shown = [series for series in verdict.series if series.last_decimal][:MAX_VALUES]
     if not shown:
         return ()
-    values = ", ".join(f"`{_shown(one.name)}` {_shown(one.last_decimal)}" for one in shown)
+    values = ", ".join(f"`{_shown(metric.name)}` {_shown(metric.last_decimal)}" for metric in shown)
     rest = len(verdict.series) - len(shown)
     return (f"Last values: {values}" + (f", and {rest} more in `verdict.json`." if rest else "."),)
 
@@ -350,7 +350,7 @@ def _states(verdict: Verdict) -> tuple[str, ...]:
 def _verification(package: str, commit: str, sign: SigningMethod) -> tuple[str, ...]:
     about = f"--commit {_shown(commit)}"
     if sign is SigningMethod.SIGSTORE:
-        bundles = (_beside(package, each) for each in (BUNDLE_SUFFIX, PROVENANCE_BUNDLE_SUFFIX))
+        bundles = (_beside(package, suffix) for suffix in (BUNDLE_SUFFIX, PROVENANCE_BUNDLE_SUFFIX))
         return (
             BUNDLES.format(*bundles),
             "With the package sigstore, and the name of the workflow that must have sealed it:",

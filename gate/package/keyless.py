@@ -152,7 +152,7 @@ def _tlog_entry(entry: LogEntry) -> TlogEntry:
             log_index=str(entry.proof_index),
             root_hash=encode_base64(entry.root_hash),
             tree_size=str(entry.tree_size),
-            hashes=tuple(encode_base64(each) for each in entry.hashes),
+            hashes=tuple(encode_base64(hash_) for hash_ in entry.hashes),
             checkpoint=Checkpoint(envelope=entry.checkpoint),
         ),
         canonicalized_body=encode_base64(entry.body),
@@ -276,5 +276,7 @@ def _without_key_ids(envelope: Envelope) -> Envelope:
     return Envelope(
         payload=envelope.payload,
         payload_type=envelope.payload_type,
-        signatures=tuple(Signature(key_id="", value=each.value) for each in envelope.signatures),
+        signatures=tuple(
+            Signature(key_id="", value=signature.value) for signature in envelope.signatures
+        ),
     )

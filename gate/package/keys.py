@@ -213,14 +213,14 @@ def read_encrypted(pem: bytes) -> bytes:
     Raises `AttestationError` for another encryption than PBES2, one that is weak, and one that
     asks for more memory or time than a key is worth.
     """
-    found = _PEM.fullmatch(pem)
-    if found is None:
+    match = _PEM.fullmatch(pem)
+    if match is None:
         # among others the older form, whose key is one round of MD5 away from the pass phrase
         raise AttestationError(
             "the signing key cannot be read: not one encrypted key in PKCS#8 PEM",
             hint=ENCRYPT_HINT,
         )
-    document = decode_base64(b"".join(found[1].split()).decode("ascii"), "the signing key")
+    document = decode_base64(b"".join(match[1].split()).decode("ascii"), "the signing key")
     try:
         _check(document)
     except ValueError as error:
@@ -511,7 +511,9 @@ def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
                 f"key {key.key_id[:16]} is already listed, as {known.status}",
                 hint="Generate a new key if this one is retired or revoked.",
             )
-    return TrustedKeys(keys=tuple(sorted((*document.keys, key), key=lambda each: each.key_id)))
+    return TrustedKeys(
+        keys=tuple(sorted((*document.keys, key), key=lambda trusted: trusted.key_id))
+    )
 
 
 def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:

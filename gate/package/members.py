@@ -38,7 +38,7 @@ def write_package(
     """
     path = request.out / PACKAGE
     kept = _evidence_members(evidence, request, documents)
-    state = next((one.sha256 for one in kept if one.name == STATE_MEMBER), "") or ""
+    state = next((member.sha256 for member in kept if member.name == STATE_MEMBER), "") or ""
     members = [
         PackageMember(name="verdict.json", content=write_document(verdict)),
         PackageMember(name="repro-gate.yml", content=request.settings_text),
@@ -69,8 +69,8 @@ def _evidence_members(
     evidence: EvidenceSet, request: GateRequest, documents: tuple[WrittenDocument, ...]
 ) -> list[PackageMember]:
     folder = request.out / "evidence"
-    files = [(one.name, one.sha256) for one in documents]
-    files += [(one.name, one.sha256) for one in evidence.kept]
+    files = [(document.name, document.sha256) for document in documents]
+    files += [(member.name, member.sha256) for member in evidence.kept]
     return [
         PackageMember(name=_member_name(name), path=folder / name, sha256=sha256)
         for name, sha256 in files

@@ -153,12 +153,12 @@ class ModelCheck:
     @property
     def has_the_weights(self) -> bool:
         """Whether every tensor of the model is there, and no other one of a model."""
-        return any(one.name == "model" and one.answer is PartMatch.EQUAL for one in self.parts)
+        return any(part.name == "model" and part.answer is PartMatch.EQUAL for part in self.parts)
 
     @property
     def holds_the_model(self) -> bool:
         """Whether it may stand for the sealed model: all of that, and nothing beyond the seal."""
-        other = any(one.answer is PartMatch.DIFFERENT for one in self.parts)
+        other = any(part.answer is PartMatch.DIFFERENT for part in self.parts)
         return self.has_the_weights and not other and not self.beyond.count
 
 
@@ -187,11 +187,11 @@ class ModelFolder:
 
 def model_folder(members: Iterable[tuple[str, str]]) -> ModelFolder | None:
     """The model among the (name, SHA-256) of a package; None where it holds none."""
-    found = tuple(members)
+    names = tuple(members)
     for folder in MODEL_FOLDERS:
         start = f"{folder}/"
         files = [
-            (name.removeprefix(start), digest) for name, digest in found if name.startswith(start)
+            (name.removeprefix(start), digest) for name, digest in names if name.startswith(start)
         ]
         if files:
             # by the parts of the path, as PurePath compares: "a/b" comes before "a.b"

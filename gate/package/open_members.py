@@ -42,7 +42,7 @@ def open_members(
     """
     with open_untrusted(files, path, safe_line(str(path)), max_bytes=MAX_BYTES) as opened:
         try:
-            found = tuple(member_index(opened.read_at, opened.size_bytes))
+            members = tuple(member_index(opened.read_at, opened.size_bytes))
         except AttestationError as error:
             raise EvidenceError(f"{opened.shown}: {error.message}", hint=error.hint) from error
-        yield opened, {name: (start, size_bytes) for name, start, size_bytes in found}
+        yield opened, {name: (start, size_bytes) for name, start, size_bytes in members}

@@ -274,7 +274,10 @@ def _facts(statement: ProvenanceStatement) -> ProvenanceFacts:
     made, run = statement.predicate.build_definition, statement.predicate.run_details
     asked = made.external_parameters
     package, *model = _named(statement.subject)
-    used = [(each.name, next(iter(each.digest.values()))) for each in made.resolved_dependencies]
+    used = [
+        (resolved_dependency.name, next(iter(resolved_dependency.digest.values())))
+        for resolved_dependency in made.resolved_dependencies
+    ]
     alone = dict(used)
     return ProvenanceFacts(
         package_name=package[0],
@@ -303,7 +306,7 @@ def _facts(statement: ProvenanceStatement) -> ProvenanceFacts:
 
 
 def _named(descriptors: tuple[FileDescriptor, ...]) -> NamedDigests:
-    return tuple((each.name, each.digest.sha256) for each in descriptors)
+    return tuple((descriptor.name, descriptor.digest.sha256) for descriptor in descriptors)
 
 
 def _below(start: str, used: list[tuple[str, str]]) -> NamedDigests:
@@ -315,12 +318,12 @@ def _below(start: str, used: list[tuple[str, str]]) -> NamedDigests:
 def making_of(evidence: EvidenceSet, request: GateRequest) -> Making:
     """Of the first run of the commit; the second strict one was asked for the same."""
     run = evidence.runs[0]
-    further = {one.result.seed for one in evidence.seeded}
+    further = {seeded.result.seed for seeded in evidence.seeded}
     seed = request.settings.train.seed
     return Making(
         settings=request.settings.model_dump(mode="json"),
         seeds=(seed, *sorted(further - {seed}))[:MAX_SEEDS],
-        overrides=tuple(_seen(one) for one in run.overrides[:MAX_OVERRIDES]),
+        overrides=tuple(_seen(override) for override in run.overrides[:MAX_OVERRIDES]),
         overridden=max(run.overridden, len(run.overrides)),
         cluster=cluster_document(evidence).model_dump(mode="json"),
         # one that could not be read was not packed either

@@ -143,11 +143,11 @@ def _parameter_names(
         document = parse_json(opened.read_at(*place), RUN_MEMBER, max_bytes=MAX_RUN_BYTES)
     except DocumentError:
         return {}
-    told = document.get("parameter_names") if isinstance(document, dict) else None
+    names = document.get("parameter_names") if isinstance(document, dict) else None
     leaves = {leaf.path for leaf in content.leaves}
     named = (
         (place.removeprefix(CAPTURED), leaf.removeprefix(CAPTURED))
-        for place, leaf in (told.items() if isinstance(told, dict) else ())
+        for place, leaf in (names.items() if isinstance(names, dict) else ())
         if isinstance(leaf, str)
     )
     return {place: leaf for place, leaf in named if leaf in leaves}

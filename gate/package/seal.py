@@ -138,7 +138,7 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         repository=context.repository,
         run_id=context.run_id,
         gate_version=context.gate_version,
-        data=tuple((one.name, one.sha256) for one in verdict.data),
+        data=tuple((data_set.name, data_set.sha256) for data_set in verdict.data),
     )
 
 

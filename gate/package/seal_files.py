@@ -51,8 +51,8 @@ def seal_file(package: Path, suffix: str, content: bytes) -> SealFile:
 
 def write_seals(seals: Sequence[SealFile], package: Path, files: Files) -> None:
     """Write all seals beside the package."""
-    for each in seals:
-        files.write_bytes(package.with_name(each.name), each.content)
+    for seal in seals:
+        files.write_bytes(package.with_name(seal.name), seal.content)
 
 
 def seal_places(

@@ -104,13 +104,14 @@ def check_verdict(archive: Archive, facts: StatementFacts) -> None:
         "imported_evidence": (verdict.imported_evidence, facts.imported_evidence),
         "base_branch": (verdict.base_branch, facts.base_branch),
         "base_commit": (verdict.base_commit or "", facts.base_commit),
-        "data": (tuple((one.name, one.sha256) for one in verdict.data), facts.data),
+        "data": (tuple((data_set.name, data_set.sha256) for data_set in verdict.data), facts.data),
         "created_at": (utc_time(verdict.created_at), facts.created_at),
     }
-    for name, (found, sealed) in claims.items():
-        if found != sealed:
+    for name, (in_verdict, sealed) in claims.items():
+        if in_verdict != sealed:
             raise AttestationError(
-                f"{VERDICT_MEMBER} says {name} {_shown(found)}, the seal says {_shown(sealed)}",
+                f"{VERDICT_MEMBER} says {name} {_shown(in_verdict)}, "
+                f"the seal says {_shown(sealed)}",
                 hint=CLAIM_HINT,
             )
 
@@ -127,14 +128,19 @@ def _algorithms(verdict: Verdict) -> set[str]:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple | set):
-        named = (f"{one.name} {one.root}" if isinstance(one, StateRoots) else one for one in value)
+        named = (
+            f"{value_part.name} {value_part.root}"
+            if isinstance(value_part, StateRoots)
+            else value_part
+            for value_part in value
+        )
         return repr(printable(", ".join(map(str, named))))
     text = value.described if isinstance(value, RunIsolation) else str(value)
     return repr(printable(text))
 
 
 def _content(archive: Archive, name: str) -> bytes | None:
-    return next((each.content for each in archive.members if each.name == name), None)
+    return next((member.content for member in archive.members if member.name == name), None)
 
 
 def check_provenance(payload: bytes, facts: StatementFacts, archive: Archive) -> None:
@@ -142,18 +148,18 @@ def check_provenance(payload: bytes, facts: StatementFacts, archive: Archive) ->
 
     Raises `AttestationError` that names the first fact that two places tell differently.
     """
-    found = read_provenance(payload)
+    provenance = read_provenance(payload)
     members = tuple((member.name, member.sha256) for member in archive.members)
-    wanted = provenance_facts(facts, members, found.making)
-    for name in (each.name for each in fields(ProvenanceFacts)):
-        said, sealed = getattr(found, name), getattr(wanted, name)
+    facts_expected = provenance_facts(facts, members, provenance.making)
+    for name in (field.name for field in fields(ProvenanceFacts)):
+        said, sealed = getattr(provenance, name), getattr(facts_expected, name)
         if said != sealed:
             raise AttestationError(
                 f"the provenance says {name} {_shown(said)}, verdict and package say "
                 f"{_shown(sealed)}",
                 hint=CLAIM_HINT,
             )
-    _check_making(found.making, facts, archive)
+    _check_making(provenance.making, facts, archive)
 
 
 def _check_making(making: Making, facts: StatementFacts, archive: Archive) -> None:
@@ -260,7 +266,7 @@ def open_seals(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[Opened,
         # after the signature, which covers the type: a key may sign other documents too
         opened.append(opened_seal(seal, envelope.payload_type, envelope.payload, key.key_id))
         keys.append(key)
-        named = envelope.hint or "".join(each.key_id for each in envelope.signatures)
+        named = envelope.hint or "".join(signature.key_id for signature in envelope.signatures)
         if named and named not in _names_of(key):
             unsigned.append(
                 f"{seal.name} names the key {printable(named)!r}, which nobody signed: the "
@@ -310,15 +316,15 @@ def _kind(payload: bytes, name: str) -> StatementKind:
         hint="Verify it with the tool or the repro-gate version that made it.",
     )
     # by what was signed and never by the file's name: in-toto's Statement v1 has both keys
-    found = {key: str(value.get(key)) for key in ("_type", "predicateType")}
-    kind = KINDS.get(found["predicateType"])
-    wanted = {"_type": STATEMENT_TYPE, "predicateType": " or ".join(KINDS)}
-    if kind is None or found["_type"] != STATEMENT_TYPE:
-        wrong = "_type" if found["_type"] != STATEMENT_TYPE else "predicateType"
+    declared = {key: str(value.get(key)) for key in ("_type", "predicateType")}
+    kind = KINDS.get(declared["predicateType"])
+    kinds_expected = {"_type": STATEMENT_TYPE, "predicateType": " or ".join(KINDS)}
+    if kind is None or declared["_type"] != STATEMENT_TYPE:
+        wrong = "_type" if declared["_type"] != STATEMENT_TYPE else "predicateType"
         raise AttestationError(
-            f"{name} seals a statement of {wrong} {printable(found[wrong])!r}, which is not one "
+            f"{name} seals a statement of {wrong} {printable(declared[wrong])!r}, which is not one "
             "that repro-gate writes",
-            hint=f"Only {wanted[wrong]} is accepted.",
+            hint=f"Only {kinds_expected[wrong]} is accepted.",
         )
     return kind
 
@@ -329,22 +335,22 @@ def together(opened: Sequence[OpenedSeal]) -> Opened:
         raise AttestationError("no seal was given", hint="Name the seals of the package.")
     first = opened[0]
     payloads: dict[StatementKind, OpenedSeal] = {}
-    for each in opened:
-        if each.signer != first.signer:
+    for envelope in opened:
+        if envelope.signer != first.signer:
             raise AttestationError(
-                f"{first.name} and {each.name} are sealed by different signers",
+                f"{first.name} and {envelope.name} are sealed by different signers",
                 hint=ONE_CALL_HINT,
-                details=(printable(first.signer), printable(each.signer)),
+                details=(printable(first.signer), printable(envelope.signer)),
             )
-        known = payloads.setdefault(each.kind, each)
+        known = payloads.setdefault(envelope.kind, envelope)
         # one that is valid beside one of another package must not lend it its signature
-        if known.payload != each.payload:
+        if known.payload != envelope.payload:
             raise AttestationError(
-                f"{known.name} and {each.name} seal different statements", hint=CLAIM_HINT
+                f"{known.name} and {envelope.name} seal different statements", hint=CLAIM_HINT
             )
     return Opened(
-        names=tuple(each.name for each in opened),
-        kinds=tuple(each.kind for each in opened),
-        payloads={kind: each.payload for kind, each in payloads.items()},
+        names=tuple(each_seal.name for each_seal in opened),
+        kinds=tuple(each_seal.kind for each_seal in opened),
+        payloads={kind: each_seal.payload for kind, each_seal in payloads.items()},
         signer=first.signer,
     )

@@ -73,14 +73,14 @@ class CommandSigner:
 
 def checked_program(place: CommandPlace, variables: Mapping[str, str]) -> str:
     """The program's full path; `SettingsError` where none is there that may be started."""
-    found = find_program(place.argv[0], variables)
-    if not found:
+    program = find_program(place.argv[0], variables)
+    if not program:
         raise SettingsError(
             f"{_name(place)}: no such program",
             hint="Give the full path of an executable file, or the name of one on the PATH; it "
             "counts if it belongs to root or to this account, and others cannot write to it.",
         )
-    return found
+    return program
 
 
 def _bytes(answer: bytes) -> bytes:
@@ -469,14 +469,14 @@ def _is_other_kind(label: str, body: str) -> bool:
 
 def secret_files(place: SignerPlace, variables: Mapping[str, str]) -> tuple[Path, ...]:
     """The files of a place that hold a key, a PIN or a token, whether they are there or not."""
-    found: Path | None = None
+    path: Path | None = None
     if isinstance(place, FilePlace):
-        found = place.path
+        path = place.path
     elif isinstance(place, TokenPlace):
-        found = place.pin_source
+        path = place.pin_source
     elif isinstance(place, VaultPlace):
-        found = token_file(variables)
-    return () if found is None else (found.absolute(),)
+        path = token_file(variables)
+    return () if path is None else (path.absolute(),)
 
 
 def refuse_programs_below(

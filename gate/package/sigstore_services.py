@@ -347,6 +347,6 @@ def _log_entry(answer: ServiceAnswer) -> LogEntry:
         proof_index=proof.log_index,
         tree_size=proof.tree_size,
         root_hash=bytes.fromhex(proof.root_hash),
-        hashes=tuple(bytes.fromhex(each) for each in proof.hashes),
+        hashes=tuple(bytes.fromhex(hash_) for hash_ in proof.hashes),
         checkpoint=proof.checkpoint,
     )

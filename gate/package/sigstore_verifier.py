@@ -54,14 +54,14 @@ def verify_identity(
 
     # the library's warnings are for those who call it; without a handler they went to stderr
     logging.getLogger("sigstore").addHandler(logging.NullHandler())
-    wanted = policy.Identity(identity=identity.name, issuer=identity.issuer)
+    identity_policy = policy.Identity(identity=identity.name, issuer=identity.issuer)
     root = _trusted_root(trusted_root)
     try:
         read = Bundle.from_json(bundle)
-        kind, payload = Verifier(trusted_root=root).verify_dsse(read, wanted)
+        kind, payload = Verifier(trusted_root=root).verify_dsse(read, identity_policy)
     except (Error, *_PARSING) as error:
         raise AttestationError(
-            "the keyless seal does not verify", hint=REFUSED_HINT, details=(_told(error),)
+            "the keyless seal does not verify", hint=REFUSED_HINT, details=(_shown_error(error),)
         ) from error
     return IdentitySigned(
         payload=payload,
@@ -111,7 +111,7 @@ def check_trusted_root(text: bytes | None) -> None:
             "the trusted root has no certificate authority or no log that can be used",
             hint="Fetch the root again from whoever runs the services of signing.fulcio_url and "
             "signing.rekor_url.",
-            details=(_told(error),),
+            details=(_shown_error(error),),
         ) from error
 
 
@@ -127,7 +127,7 @@ def _trusted_root(text: bytes | None) -> TrustedRoot:
             raise AttestationError(
                 "the trusted root of the public services cannot be read",
                 hint="Name a file: signing.trusted_root when sealing, --trusted-root to verify.",
-                details=(_told(error),),
+                details=(_shown_error(error),),
             ) from error
     # the library reads a root by its path alone, and a confined reader writes no file
     with _as_path(text) as path:
@@ -161,7 +161,7 @@ def _feed(writing: int, text: bytes) -> None:
         pipe.write(text)
 
 
-def _told(error: Exception) -> str:
+def _shown_error(error: Exception) -> str:
     """One line of what the library says; parts of the bundle may stand in it."""
     return masked(str(error).partition("\n")[0])[:MAX_SHOWN] or type(error).__name__
 

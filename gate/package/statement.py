@@ -328,10 +328,11 @@ def read_statement(payload: bytes) -> StatementFacts:
     statement = read_record(
         Statement, payload, SOURCE, max_bytes=MAX_STATEMENT_BYTES, hint=OTHER_HINT
     )
-    found = statement.predicate.verifier.id
-    if found != VERIFIER_ID:
+    verifier = statement.predicate.verifier.id
+    if verifier != VERIFIER_ID:
         raise AttestationError(
-            f"{SOURCE} names the verifier {printable(found)!r}, only {VERIFIER_ID!r} is accepted",
+            f"{SOURCE} names the verifier {printable(verifier)!r}, "
+            f"only {VERIFIER_ID!r} is accepted",
             hint=OTHER_HINT,
         )
     facts = _facts(statement)
@@ -341,11 +342,12 @@ def read_statement(payload: bytes) -> StatementFacts:
     return facts
 
 
-def _require_type(value: dict[str, object], key: str, wanted: str) -> None:
-    if value.get(key) != wanted:
-        found = printable(str(value.get(key)))
+def _require_type(value: dict[str, object], key: str, expected_type: str) -> None:
+    if value.get(key) != expected_type:
+        type_found = printable(str(value.get(key)))
         raise AttestationError(
-            f"{SOURCE} has {key} {found!r}, only {wanted!r} is accepted", hint=OTHER_HINT
+            f"{SOURCE} has {key} {type_found!r}, only {expected_type!r} is accepted",
+            hint=OTHER_HINT,
         )
 
 
@@ -380,5 +382,5 @@ def _facts(statement: Statement) -> StatementFacts:
         repository=claims.repository,
         run_id=claims.run_id,
         gate_version=claims.gate_version,
-        data=tuple((one.name, one.digest.sha256) for one in claims.data),
+        data=tuple((data_set.name, data_set.digest.sha256) for data_set in claims.data),
     )

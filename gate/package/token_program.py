@@ -54,7 +54,7 @@ def _used(question: Mapping[str, Any]) -> dict[str, str]:
     import pkcs11  # noqa: PLC0415 - as above
 
     library = pkcs11.lib(question["module"])
-    token = _one("token", _tokens(library, question), lambda found: str(found.label))
+    token = _only("token", _tokens(library, question), lambda candidate: str(candidate.label))
     with token.open(user_pin=question["pin"] or None) as session:
         private = _object(session, question, pkcs11.ObjectClass.PRIVATE_KEY)
         public = _object(session, question, pkcs11.ObjectClass.PUBLIC_KEY)
@@ -71,29 +71,33 @@ def _used(question: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tokens(library: Any, question: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401 - no types there
-    wanted = {"token_label": question["token"], "token_serial": question["serial"].encode()}
-    return list(library.get_tokens(**{name: value for name, value in wanted.items() if value}))
+    token_question = {"token_label": question["token"], "token_serial": question["serial"].encode()}
+    return list(
+        library.get_tokens(**{name: value for name, value in token_question.items() if value})
+    )
 
 
 def _object(session: Any, question: Mapping[str, Any], kind: Any) -> Any:  # noqa: ANN401 - as above
     import pkcs11  # noqa: PLC0415 - as above
 
-    wanted = {pkcs11.Attribute.CLASS: kind}
+    object_question = {pkcs11.Attribute.CLASS: kind}
     if question["key_label"]:
-        wanted[pkcs11.Attribute.LABEL] = question["key_label"]
+        object_question[pkcs11.Attribute.LABEL] = question["key_label"]
     if question["key_id"]:
-        wanted[pkcs11.Attribute.ID] = bytes.fromhex(question["key_id"])
+        object_question[pkcs11.Attribute.ID] = bytes.fromhex(question["key_id"])
     # as a list: a search that is not over keeps the session from signing
     name = "private key" if kind is pkcs11.ObjectClass.PRIVATE_KEY else "public key"
-    return _one(name, list(session.get_objects(wanted)), lambda found: str(found.label))
+    return _only(
+        name, list(session.get_objects(object_question)), lambda candidate: str(candidate.label)
+    )
 
 
-def _one(name: str, found: list[Any], shown: Callable[[Any], str]) -> Any:  # noqa: ANN401 - as above
+def _only(name: str, candidates: list[Any], shown: Callable[[Any], str]) -> Any:  # noqa: ANN401 - as above
     """The one that was found; which key signs must not depend on an order."""
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
         message = f"there is no such {name}"
         raise LookupError(message)
-    message = f"{len(found)} of these are a {name}: {', '.join(map(shown, found[:3]))}"
+    message = f"{len(candidates)} of these are a {name}: {', '.join(map(shown, candidates[:3]))}"
     raise LookupError(message)

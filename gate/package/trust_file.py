@@ -53,14 +53,14 @@ def find_key(document: TrustedKeys, prefix: str, source: str) -> TrustedKey:
     """The one key whose id begins with `prefix`, in either case; else a `SettingsError`."""
     if not prefix:
         raise SettingsError("the id of the key is empty", hint=LIST_HINT)
-    found = [key for key in document.keys if key.key_id.startswith(prefix.lower())]
-    if len(found) == 1:
-        return found[0]
-    count = f"{len(found)} keys" if found else "no key"
+    keys = [key for key in document.keys if key.key_id.startswith(prefix.lower())]
+    if len(keys) == 1:
+        return keys[0]
+    count = f"{len(keys)} keys" if keys else "no key"
     raise SettingsError(
-        f"{count} of {source} begin{'' if found else 's'} with {printable(prefix)!r}",
-        hint=LIST_HINT if found else "See the ids with `repro-gate keys list`.",
-        details=tuple(key.key_id for key in found[:MAX_NAMED]),
+        f"{count} of {source} begin{'' if keys else 's'} with {printable(prefix)!r}",
+        hint=LIST_HINT if keys else "See the ids with `repro-gate keys list`.",
+        details=tuple(key.key_id for key in keys[:MAX_NAMED]),
     )
 
 
@@ -110,8 +110,8 @@ def write_trusted_keys(document: TrustedKeys) -> bytes:
 def _replaced(document: TrustedKeys, key: TrustedKey, changes: Mapping[str, str]) -> TrustedKeys:
     # validated again, which a copy is not
     changed = TrustedKey.model_validate({**key.model_dump(), **changes})
-    others = [each for each in document.keys if each.key_id != key.key_id]
-    return TrustedKeys(keys=tuple(sorted((*others, changed), key=lambda each: each.key_id)))
+    others = [key_left for key_left in document.keys if key_left.key_id != key.key_id]
+    return TrustedKeys(keys=tuple(sorted((*others, changed), key=lambda trusted: trusted.key_id)))
 
 
 def _is_already(key: TrustedKey) -> AttestationError:

@@ -107,9 +107,11 @@ def verify_identity_package(
     for seal in seals:
         # ours first: what a bundle of the gate never holds is not handed to a larger reader
         bundle = read_identity_bundle(seal)
-        found = check(seal.content)
-        opened.append(opened_seal(seal, found.payload_type, found.payload, found.repository))
-        signed.append(found)
+        verified = check(seal.content)
+        opened.append(
+            opened_seal(seal, verified.payload_type, verified.payload, verified.repository)
+        )
+        signed.append(verified)
         times.append(bundle.integrated_seconds)
     statements = together(opened)
     owner = urlsplit(statements.signer).path.strip("/")
@@ -204,7 +206,7 @@ def _verified_package(
         base_branch=facts.base_branch,
         base_commit=facts.base_commit,
         repository=facts.repository,
-        properties=tuple(each.value for each in facts.properties),
+        properties=tuple(property_.value for property_ in facts.properties),
         seals=checked.opened.names,
         statements=tuple(sorted(checked.opened.payloads, key=list(StatementKind).index)),
         model_folder=model.name if model is not None else "",

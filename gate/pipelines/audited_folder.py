@@ -166,10 +166,10 @@ class AuditedScripts:
             self._files |= frozenset(known)
             command = safe_line(shlex.join(settings.train.command))
             return command, known or self._all()
-        found = find_trainings({name: self._text(name) for name in self._all()})
-        if not found:
+        trainings = find_trainings({name: self._text(name) for name in self._all()})
+        if not trainings:
             return "", self._all()
-        return safe_line(found[0].command), [training.script for training in found]
+        return safe_line(trainings[0].command), [training.script for training in trainings]
 
     def _all(self) -> list[str]:
         """The shallowest first: a training is not at the bottom, nor among the tests."""

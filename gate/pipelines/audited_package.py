@@ -120,8 +120,8 @@ class _Documents:
 
     def settings(self) -> tuple[GateSettings | None, str]:
         """The packed settings and their digest."""
-        found = self._kept(FILE_NAME, lambda data: parse_settings(data, FILE_NAME))
-        return found, settings_digest(found) if found is not None else ""
+        parsed = self._kept(FILE_NAME, lambda data: parse_settings(data, FILE_NAME))
+        return parsed, settings_digest(parsed) if parsed is not None else ""
 
 
 def _seal(
@@ -138,11 +138,11 @@ def _seal(
     if trusted is None or expected is None:
         return SealCheck.NOT_ASKED, ""
     try:
-        found = verify_package(package, find_seals(package, files), trusted, expected, files)
+        verified = verify_package(package, find_seals(package, files), trusted, expected, files)
     except GateError as fault:
         return SealCheck.REFUSED, fault.message
     # opened once to be read and once to be verified: somebody may have replaced it between
-    if found.package_sha256 != read_sha256:
+    if verified.package_sha256 != read_sha256:
         return SealCheck.REFUSED, "the package was replaced while it was looked at"
-    words = f"valid, key {found.key_id[:16]}, level {found.level}, made {found.created_at}"
+    words = f"valid, key {verified.key_id[:16]}, level {verified.level}, made {verified.created_at}"
     return SealCheck.VALID, words

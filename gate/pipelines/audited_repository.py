@@ -51,9 +51,9 @@ def look_at_repository(place: Path, files: Files, git: Git) -> RepositoryFacts:
         place=shown, commit=commit, git_problem=problem, changed=tuple(map(safe_line, changed))
     )
     # git is asked here, and nothing is parsed; there everything is parsed, and nothing started
-    found = read_apart(FACTS, lambda: _read(look, here, known), what=shown, hint=SMALLER)
+    facts = read_apart(FACTS, lambda: _read(look, here, known), what=shown, hint=SMALLER)
     # not sent to and fro: a name need not be UTF-8, and an answer is
-    return replace(found, names=frozenset(with_folders(look.names)), incomplete=look.incomplete)
+    return replace(facts, names=frozenset(with_folders(look.names)), incomplete=look.incomplete)
 
 
 def _read(look: Look, here: str, known: RepositoryFacts) -> RepositoryFacts:
@@ -169,11 +169,11 @@ def _locks(
 ) -> Iterator[LockFile]:
     """As a gate call finds them: those that the settings name, and those that lie beside them."""
     named = settings.environment.locks if settings is not None else ()
-    wanted = [PurePosixPath(place, name).as_posix() for name in named]
-    found = _beside(look, folders, (*ALWAYS, *REQUIREMENTS, *EXPLICIT_LISTS))
-    for name in list(dict.fromkeys((*wanted, *found)))[:MAX_LOCKS]:
+    places = [PurePosixPath(place, name).as_posix() for name in named]
+    locks = _beside(look, folders, (*ALWAYS, *REQUIREMENTS, *EXPLICIT_LISTS))
+    for name in list(dict.fromkeys((*places, *locks)))[:MAX_LOCKS]:
         data = look.read(name, MAX_LOCK_BYTES)
-        sure = name in wanted or PurePosixPath(name).name in ALWAYS
+        sure = name in places or PurePosixPath(name).name in ALWAYS
         if data is None:
             if sure:
                 yield LockFile(path=safe_line(name)[:500], problem="is a link, too large, or gone")
@@ -184,12 +184,14 @@ def _locks(
 def _wishes(look: Look, folders: tuple[str, ...]) -> Iterator[WishList]:
     for name in _beside(look, folders, WISHES):
         data = look.read(name, MAX_SMALL_BYTES)
-        found = wish_list(safe_line(name), data) if data is not None else None
-        if found is not None:
-            yield found
+        wishes = wish_list(safe_line(name), data) if data is not None else None
+        if wishes is not None:
+            yield wishes
 
 
 def _images(look: Look, folders: tuple[str, ...]) -> tuple[str, ...]:
-    found = (look.read(name, MAX_SMALL_BYTES) for name in _beside(look, folders, ("Dockerfile*",)))
-    images = (image for data in found if data is not None for image in unpinned_images(data))
+    contents = (
+        look.read(name, MAX_SMALL_BYTES) for name in _beside(look, folders, ("Dockerfile*",))
+    )
+    images = (image for data in contents if data is not None for image in unpinned_images(data))
     return tuple(map(safe_line, dict.fromkeys(images)))

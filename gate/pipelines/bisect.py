@@ -209,7 +209,7 @@ def needed_runs(most_frequent: int, runs: int, *, confidence: float, commits: in
 
 def most_frequent_result(runs: Runs) -> int:
     """How many runs gave the result that most of them gave."""
-    return max((sum(equal_results(one, other) for other in runs) for one in runs), default=0)
+    return max((sum(equal_results(run, other) for other in runs) for run in runs), default=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,11 +253,13 @@ class _Search:
         good, bad = [self.call.good], self.call.bad
         while True:
             left = self._left(bad, good)
-            untried = [one for one in left if one != bad and not self._skipped(one)]
+            untried = [
+                candidate for candidate in left if candidate != bad and not self._skipped(candidate)
+            ]
             if not untried:
                 break
             # what was trained before costs nothing
-            ready = (one for one in untried if self._known(one, ends))
+            ready = (candidate for candidate in untried if self._known(candidate, ends))
             commit = next(ready, untried[0])
             self.adapters.progress.step(
                 f"{count(len(left), 'commit')} left, about {math.ceil(math.log2(len(left)))} to "
@@ -270,7 +272,7 @@ class _Search:
                 bad = commit
         if len(left) > 1:
             return Bisected(document=self._document(ends, None, left), retold=None)
-        return self._found(bad, good, ends)
+        return self._bisected(bad, good, ends)
 
     def _left(self, bad: str, good: Sequence[str]) -> tuple[str, ...]:
         first_parent = self.call.first_parent
@@ -424,7 +426,7 @@ class _Search:
         )
         self.adapters.progress.step(f"{commit[:SHORT]} is {answer.value}: {why}")
 
-    def _found(self, commit: str, good: Sequence[str], ends: _Ends) -> Bisected:
+    def _bisected(self, commit: str, good: Sequence[str], ends: _Ends) -> Bisected:
         """The commit with its good neighbour: what changed between them, and what differs first."""
         git = self.adapters.git
         facts = git.facts_of(commit)
@@ -460,7 +462,7 @@ class _Search:
 
     def _neighbour(self, facts: CommitFacts, good: Sequence[str], ends: _Ends) -> str:
         """A good parent with runs; one that is good because a later commit is trains now."""
-        trained = next((one for one in facts.parents if one in good), None)
+        trained = next((candidate for candidate in facts.parents if candidate in good), None)
         if trained is not None:
             return trained
         for parent in facts.parents:
@@ -480,8 +482,8 @@ class _Search:
         if ends.sought is Sought.NONDETERMINISM:
             strikes = (ends.sample - ends.most_frequent) / ends.sample
             share = expected_share(ends.most_frequent, ends.sample)
-            good = (one for one in self.judged.values() if one.answer is CommitAnswer.GOOD)
-            confidence = max(0.0, 1 - sum(share ** (one.runs - 1) for one in good))
+            good = (trial for trial in self.judged.values() if trial.answer is CommitAnswer.GOOD)
+            confidence = max(0.0, 1 - sum(share ** (trial.runs - 1) for trial in good))
         if self.uncommitted:
             name = self.request.config_name
             notes = (*notes, f"every commit was trained under {name} as it is, uncommitted")

@@ -165,8 +165,8 @@ class Case:
     @cached_property
     def brought_entry(self) -> BaselineEntry | None:
         """The entry for this run and its data that the pull request itself brings."""
-        settings, brought = self.request.settings, self.baselines.head
-        selection = selected(settings, self.first, brought, self.data)
+        settings, proposed = self.request.settings, self.baselines.head
+        selection = selected(settings, self.first, proposed, self.data)
         entry = selection.entry if selection.same_training else None
         # recorded with other data it would call the next run's data moved, whatever bits it holds
         return entry if entry is not None and same_data(entry.data, self.data) else None
@@ -174,10 +174,10 @@ class Case:
     @property
     def against_brought(self) -> Comparison | None:
         """The first strict run against that entry."""
-        brought = self.brought_entry
-        if brought is None:
+        proposed = self.brought_entry
+        if proposed is None:
             return None
-        return self.compared.of(brought, self.first, (BROUGHT_SIDE, self.first.run.label))
+        return self.compared.of(proposed, self.first, (BROUGHT_SIDE, self.first.run.label))
 
     @cached_property
     def one_run(self) -> RecordedRuns | None:
@@ -298,7 +298,7 @@ class ClosedCase:
             # a number that never passes is an answer of one run
             repeat=most_telling(case.repeats) if case.repeats else alone(case.first),
             strict_runs=len(case.strict),
-            unequal=sum(not one.numerically_equal for one in case.repeats),
+            unequal=sum(not repeat.numerically_equal for repeat in case.repeats),
             one_run=case.one_run,
             self_test=case.self_test,
             not_finite=case.not_finite,

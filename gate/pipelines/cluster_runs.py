@@ -84,13 +84,13 @@ def _wait_for(adapters: Adapters, path: Path, until: float) -> None:
 
 def _copy(files: Files, source: Path, target: Path, sha256: str, report: NodeReport) -> None:
     try:
-        found = files.copy_file(source, target, max_bytes=MAX_STATE_BYTES)
+        copied = files.copy_file(source, target, max_bytes=MAX_STATE_BYTES)
     except StorageError as error:
         raise RunError(
             f"{source.name} of node {report.node.name} cannot be copied: {error.message}",
             hint=error.hint or STALE_HINT,
         ) from error
-    if found != sha256:
+    if copied != sha256:
         raise RunError(
             f"{source.name} is not the file that node {report.node.name} reported: its digest "
             "differs",
@@ -116,11 +116,11 @@ def with_node_at_fault(
     """The fault with the nodes and ranks whose task failed by itself; the others were ended."""
     if step is None:
         return fault
-    told = list(_failed(reports, step.settings.tasks_per_node))
-    if not told:
+    failed = list(_failed(reports, step.settings.tasks_per_node))
+    if not failed:
         return fault
     return type(fault)(
-        f"{fault.message} ({'; '.join(told[:MAX_SHOWN])})",
+        f"{fault.message} ({'; '.join(failed[:MAX_SHOWN])})",
         hint=fault.hint,
         details=fault.details,
         file=fault.file,

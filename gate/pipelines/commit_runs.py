@@ -85,7 +85,7 @@ class CommitRuns:
     def of(self, commit: str) -> Known:
         """All runs of a commit that count here, the oldest first."""
         if commit not in self._known:
-            self._known[commit] = self._found(commit)
+            self._known[commit] = self._looked_up(commit)
         return self._known[commit]
 
     def more(self, commit: str, count: int, enough: Callable[[Runs], bool]) -> Known:
@@ -156,7 +156,7 @@ class CommitRuns:
             return ()
         return tuple(sorted(files.list_names(folder, max_names=MAX_CALLS)))
 
-    def _found(self, commit: str) -> Known:
+    def _looked_up(self, commit: str) -> Known:
         known, first = Known(), self._first
         # a call begins with a run; tells the checker
         assert self._place is not None and first is not None  # noqa: S101, PT018 - see above
@@ -213,11 +213,11 @@ def offered_evidence(
 
     Raises `EvidenceError` for what is no evidence; of other settings it is left out, and said.
     """
-    found: list[EvidenceSet] = []
+    offered: list[EvidenceSet] = []
     for place in places:
         evidence = _read(adapters, place).evidence
         if evidence.settings_digest != settings_digest(request.settings):
             adapters.progress.step(f"{place} is left out: it was made under other settings")
             continue
-        found.append(evidence)
-    return tuple(found)
+        offered.append(evidence)
+    return tuple(offered)

@@ -48,10 +48,10 @@ def with_policy_checked(request: GateRequest, adapters: Adapters) -> GateRequest
         raise uncommitted_fault(uncommitted(changed, git.untracked(), policy))
     # a runner's call has read its settings from the commit already
     asked = policy if request.settings_from == "work tree" else replace(policy, settings="")
-    found = uncommitted_policy(request.top, asked, git, adapters.files, request.commit)
-    if found and not request.allow_dirty:
-        raise policy_fault(found, policy, git, request.commit)
-    return replace(request, uncommitted_policy=found)
+    differing = uncommitted_policy(request.top, asked, git, adapters.files, request.commit)
+    if differing and not request.allow_dirty:
+        raise policy_fault(differing, policy, git, request.commit)
+    return replace(request, uncommitted_policy=differing)
 
 
 def uncommitted_policy(
@@ -63,13 +63,13 @@ def uncommitted_policy(
     """
     head = git.resolve("HEAD")
     commits = tuple(dict.fromkeys((commit or head, head)))
-    found: list[str] = []
+    paths: list[str] = []
     for path in filter(None, (policy.settings, policy.trust)):
         here = _plain(_file(top / path, files))
-        if all(_plain(_committed(git, one, path)) != here for one in commits):
-            found.append(path)
-    found += _uncommitted_entries(top, policy.baseline, git, files, commits)
-    return tuple(sorted(found))
+        if all(_plain(_committed(git, commit_, path)) != here for commit_ in commits):
+            paths.append(path)
+    paths += _uncommitted_entries(top, policy.baseline, git, files, commits)
+    return tuple(sorted(paths))
 
 
 def policy_fault(

@@ -93,8 +93,8 @@ def compare_commits(
         evidence = trainings.ended.evidence(runs)
         isolation = trainings.ended.isolation.described
     document = compared_document(request, evidence, base_name=base_name, isolation=isolation)
-    told = {"settings_changes": changes, "notes": (*notes, *document.notes)}
-    return Compared(document=document.model_copy(update=told), runs=evidence.runs)
+    updates = {"settings_changes": changes, "notes": (*notes, *document.notes)}
+    return Compared(document=document.model_copy(update=updates), runs=evidence.runs)
 
 
 def _refuse_one_commit(request: GateRequest, adapters: Adapters, base_name: str) -> None:

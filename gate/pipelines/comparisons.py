@@ -109,8 +109,8 @@ def alone(run: RunEvidence) -> Comparison:
 
 def most_telling(repeats: tuple[Comparison, ...]) -> Comparison:
     """The first that differs, else the first whose environment moved, else the first."""
-    apart = (one for one in repeats if not one.numerically_equal)
-    moved = (one for one in repeats if one.environment)
+    apart = (repeat for repeat in repeats if not repeat.numerically_equal)
+    moved = (repeat for repeat in repeats if repeat.environment)
     return next(apart, next(moved, repeats[0]))
 
 
@@ -172,19 +172,19 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     if decision.decided is None or (decision.passes and not by_level):
         return None
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
-    found = with_trace(_recorded(decision, evidence), evidence.trace, drift=drift)
-    if found is None:
+    diagnosis = with_trace(_recorded(decision, evidence), evidence.trace, drift=drift)
+    if diagnosis is None:
         return None
     update = {
-        "cause_class": concluded_class(found, decision.outcome),
+        "cause_class": concluded_class(diagnosis, decision.outcome),
         "growth": growth_of(decision.decided),
     }
-    found = with_typed_numbers(found.model_copy(update=update), evidence.change)
+    diagnosis = with_typed_numbers(diagnosis.model_copy(update=update), evidence.change)
     if evidence.tried is None or decision.outcome is not Outcome.NONDETERMINISTIC:
-        return found
+        return diagnosis
     strict = evidence.runs_of(RunMode.STRICT)[0]
-    alive = threads_at(strict, found.first_step)
-    return with_tried(found, evidence.tried, threads_alive=alive)
+    alive = threads_at(strict, diagnosis.first_step)
+    return with_tried(diagnosis, evidence.tried, threads_alive=alive)
 
 
 def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:

@@ -55,7 +55,7 @@ class PreparedData:
         return PreparedData(
             fetched=(*self.fetched, data_set),
             listings=(*self.listings, *listed),
-            sets=tuple(sorted((*self.sets, described), key=lambda each: each.name)),
+            sets=tuple(sorted((*self.sets, described), key=lambda prepared: prepared.name)),
         )
 
 
@@ -95,15 +95,15 @@ class DataPreparation:
         prepared = PreparedData()
         for source in settings.data:
             for fetched in self.store.fetch(source, pointers.get(source.label, ())):
-                one = self._placed(source, fetched, snapshot)
-                refuse_overlap(prepared.fetched, one, f"data: {one.name}")
-                prepared = self._with(prepared, one, source.verify, folder)
+                placed = self._placed(source, fetched, snapshot)
+                refuse_overlap(prepared.fetched, placed, f"data: {placed.name}")
+                prepared = self._with(prepared, placed, source.verify, folder)
         return prepared
 
-    def _placed(self, source: DataSource, one: FetchedData, snapshot: Snapshot) -> FetchedData:
+    def _placed(self, source: DataSource, fetched: FetchedData, snapshot: Snapshot) -> FetchedData:
         """With the place that `at` names, where the commit must have nothing."""
         if source.at is None:
-            return one
+            return fetched
         place = self._request.repository_path(source.at)
         target = snapshot.tree / place
         try:
@@ -111,49 +111,53 @@ class DataPreparation:
             taken = self._adapters.files.exists(target)
         except StorageError as fault:
             raise DataError(
-                f"data: {one.name}: at {place}: {fault.message}",
+                f"data: {fetched.name}: at {place}: {fault.message}",
                 hint="Declared data is not put behind a link of the commit, or inside a file.",
             ) from fault
         if taken:
             raise DataError(
-                f"data: {one.name}: the commit itself has {place}",
+                f"data: {fetched.name}: the commit itself has {place}",
                 hint="Declared data replaces nothing that is committed. Choose another `at`, or "
                 f"remove that from the commit: git rm -r --cached {shlex.quote(place)}",
             )
-        return replace(one, place=place)
+        return replace(fetched, place=place)
 
     def _with(
-        self, prepared: PreparedData, one: FetchedData, verify: Verify, folder: Path
+        self, prepared: PreparedData, fetched: FetchedData, verify: Verify, folder: Path
     ) -> PreparedData:
-        if one.source is None:
-            return self._with_copies(prepared, one, folder)
-        listing, statistics = self._listed(one, one.source, verify, folder)
-        self._refuse_unreachable(one, listing)
-        described = data_set(one, listing).model_copy(update={"statistics": statistics})
-        return prepared.with_one(one, self.as_recorded(described, listing), listing)
+        if fetched.source is None:
+            return self._with_copies(prepared, fetched, folder)
+        listing, statistics = self._listed(fetched, fetched.source, verify, folder)
+        self._refuse_unreachable(fetched, listing)
+        described = data_set(fetched, listing).model_copy(update={"statistics": statistics})
+        return prepared.with_one(fetched, self.as_recorded(described, listing), listing)
 
-    def _with_copies(self, prepared: PreparedData, one: FetchedData, folder: Path) -> PreparedData:
-        listing = listing_of_copies(one)
-        described = self.as_recorded(data_set(one, listing), listing)
-        if len(one.copies) == 1:
+    def _with_copies(
+        self, prepared: PreparedData, fetched: FetchedData, folder: Path
+    ) -> PreparedData:
+        listing = listing_of_copies(fetched)
+        described = self.as_recorded(data_set(fetched, listing), listing)
+        if len(fetched.copies) == 1:
             # of several the numbers would be those of one, and nobody knew of which
-            (copied,) = one.copies
+            (copied,) = fetched.copies
             numbers = self.statistics(copied.source, copied.place, folder)
             described = described.model_copy(update={"statistics": numbers})
-        return prepared.with_one(one, described)
+        return prepared.with_one(fetched, described)
 
     def as_recorded(self, described: DataSet, listing: Listing) -> DataSet:
         """The data set in the parts that it was recorded in, so that few of them move."""
-        recorded = next((each for each in self._recorded if each.name == described.name), None)
+        recorded = next((known for known in self._recorded if known.name == described.name), None)
         return described if recorded is None else with_parts_of(described, listing, recorded)
 
     def _listed(
-        self, one: FetchedData, source: Path, verify: Verify, folder: Path
+        self, fetched: FetchedData, source: Path, verify: Verify, folder: Path
     ) -> tuple[Listing, tuple[DataStatistics, ...]]:
         if (source, verify) not in self._known:
-            with self._adapters.progress.running(f"reading {one.name} ({verify.value})"):
+            with self._adapters.progress.running(f"reading {fetched.name} ({verify.value})"):
                 listing = self.store.listing(source, verify)
-                name = source.name if one.kind is DataKind.PATH else one.place or one.name
+                name = (
+                    source.name if fetched.kind is DataKind.PATH else fetched.place or fetched.name
+                )
                 self._known[source, verify] = listing, self.statistics(source, name, folder)
         return self._known[source, verify]
 
@@ -176,22 +180,22 @@ class DataPreparation:
         except GateError:
             return ()
 
-    def _refuse_unreachable(self, one: FetchedData, listing: Listing) -> None:
+    def _refuse_unreachable(self, fetched: FetchedData, listing: Listing) -> None:
         """What another account cannot read would fail in the training, with words of its own."""
-        if not self._isolation.own_accounts or one.source is None:
+        if not self._isolation.own_accounts or fetched.source is None:
             return
         if listing.unreadable:
             names = ", ".join(listing.unreadable[:SHOWN_UNREADABLE])
             raise DataError(
-                f"{one.name}: the training's account may not read {names}",
-                hint=f"Let every account read it: chmod -R o+rX {one.source}",
+                f"{fetched.name}: the training's account may not read {names}",
+                hint=f"Let every account read it: chmod -R o+rX {fetched.source}",
             )
         if self._isolation.shows_mounts:
             return
-        closed = self.store.closed_folder(one.source)
+        closed = self.store.closed_folder(fetched.source)
         if closed:
             raise DataError(
-                f"{one.name}: the training's account may not pass {closed}",
+                f"{fetched.name}: the training's account may not pass {closed}",
                 hint=f"chmod o+x {closed}, or give the gate CAP_SYS_ADMIN, so that it can show the "
                 "data at another path.",
             )
@@ -213,14 +217,14 @@ def refuse_overlap(others: tuple[FetchedData, ...], made: FetchedData, shown: st
 
     `shown` is what brings `made`. Raises `DataError`.
     """
-    for one in others:
-        for place in (one.place, *(copied.place for copied in one.copies)):
+    for other in others:
+        for place in (other.place, *(copied.place for copied in other.copies)):
             both = Path(place), Path(made.place)
             if not place or not made.place:
                 continue
             if any(a.is_relative_to(b) for a, b in (both, both[::-1])):
                 raise DataError(
-                    f"{shown} and data: {one.name} both have the place {place}",
+                    f"{shown} and data: {other.name} both have the place {place}",
                     hint="Give each of them a place of its own.",
                 )
 
@@ -229,7 +233,7 @@ def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
     """What the commit that decides says of remotes: next to the settings, or at the root."""
     kinds = {source.kind for source in request.settings.data}
 
-    def found(name: str, kind: DataKind) -> bytes:
+    def content(name: str, kind: DataKind) -> bytes:
         # each is a call of git, and most projects declare neither
         if kind not in kinds:
             return b""
@@ -240,8 +244,8 @@ def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
 
     return FetchSources(
         settings=request.settings.fetch,
-        dvc_config=found(DVC_CONFIG, DataKind.DVC),
-        lfs_config=found(LFS_CONFIG, DataKind.LFS),
+        dvc_config=content(DVC_CONFIG, DataKind.DVC),
+        lfs_config=content(LFS_CONFIG, DataKind.LFS),
         clone_is_trusted=request.base_commit is None,
         # of this call and an earlier one: another commit's evidence
         closed=(request.out,),
@@ -303,14 +307,14 @@ class DeclaredData:
 
     def refuse_changed(self) -> None:
         """Raise `RunError` where data is no longer as it was listed before the first run."""
-        for each in self._prepared.values():
-            for one, listing in each.listings:
-                if one.source is None:
+        for fetched in self._prepared.values():
+            for placed, listing in fetched.listings:
+                if placed.source is None:
                     continue
-                name = self.store.changed_since(one.source, listing)
+                name = self.store.changed_since(placed.source, listing)
                 if name:
                     raise RunError(
-                        f"the data set {one.name} changed while the gate ran: {name}",
+                        f"the data set {placed.name} changed while the gate ran: {name}",
                         hint="Nothing may write to declared data while trainings read it: a job "
                         "that makes it has to end first. If the training wrote there, let the "
                         "gate isolate it (isolation.minimum: uid).",

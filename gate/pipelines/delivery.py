@@ -73,10 +73,10 @@ def refuse_unusable_key(request: GateRequest, secrets: Secrets, *, allow_plain: 
 
 def with_secrets_closed(request: GateRequest, adapters: Adapters, secrets: Secrets) -> Adapters:
     """The same adapters; while a training runs, no other account reads the secrets' files."""
-    wanted, publishers = request.settings.publish, adapters.publishers
-    history = wanted.history or ""
+    publishing, publishers = request.settings.publish, adapters.publishers
+    history = publishing.history or ""
     files = list(secrets.secret_files())
-    if wanted.oci or history.startswith(OCI):
+    if publishing.oci or history.startswith(OCI):
         files += publishers.login_files
     if history.startswith(S3):
         files += publishers.s3_files
@@ -184,8 +184,8 @@ def _why_never(verdict: Verdict, request: GateRequest) -> str:
 def _seal_by_identity(
     statements: Statements, package: Package, signer: PackageSigner, files: Files
 ) -> Sealing:
-    wanted = signer.secrets.identity_request()
-    if wanted is None:
+    identity_request = signer.secrets.identity_request()
+    if identity_request is None:
         raise AttestationError("this job may not ask for an identity token", hint=IDENTITY_HINT)
     # as above
     from gate.package.keyless import seal_by_identity  # noqa: PLC0415
@@ -196,7 +196,7 @@ def _seal_by_identity(
         (statements.verdict, BUNDLE_SUFFIX),
         (statements.provenance, PROVENANCE_BUNDLE_SUFFIX),
     ):
-        sealed = seal_by_identity(payload, wanted, signer.services(), signer.trusted_root)
+        sealed = seal_by_identity(payload, identity_request, signer.services(), signer.trusted_root)
         seals.append(seal_file(package.path, suffix, sealed.bundle))
         identity = sealed.identity
     write_seals(seals, package.path, files)
@@ -230,7 +230,7 @@ def verify_line(verdict: Verdict, request: GateRequest, sealing: Sealing, truste
     trust = f"--trusted-keys {trusted_keys}"
     if sealing.identity is not None:
         # a branch's name stands in it, which may hold what a shell obeys
-        name, issuer = (shlex.quote(each) for each in _words(sealing.identity))
+        name, issuer = (shlex.quote(word) for word in _words(sealing.identity))
         trust = f"--certificate-identity {name} --certificate-oidc-issuer {issuer}"
         root = request.settings.signing.trusted_root
         trust += f" --trusted-root {request.repository_path(root)}" if root else ""

@@ -122,9 +122,9 @@ def diagnose_kept(kept: KeptEvidence) -> Retold:
         )
     entry, why_none = _entry(kept, strict[0])
     settings = kept.settings.compare if kept.settings is not None else ComparisonSettings()
-    found = tuple(_compared(evidence, entry, settings))
-    differing = next((one for one in found if one.comparison.differs), None)
-    names = tuple(f"{one.comparison.expected} and {one.comparison.observed}" for one in found)
+    compared = tuple(_compared(evidence, entry, settings))
+    differing = next((pair for pair in compared if pair.comparison.differs), None)
+    names = tuple(f"{pair.comparison.expected} and {pair.comparison.observed}" for pair in compared)
     missing = tuple(_missing(evidence, strict, differing, why_none))
     verdict = None if differing is None else _verdict(evidence, differing)
     return Retold(commit=evidence.commit, verdict=verdict, compared=names, missing=missing)
@@ -169,11 +169,11 @@ def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, 
     """The entry of this very training that is nearest, or why there is none."""
     if kept.baseline is None:
         return None, NO_BASELINE
-    wanted = kept.evidence.training_digest
+    digest = kept.evidence.training_digest
     entries = tuple(
         entry
         for entry in kept.baseline.entries
-        if sha256_hex(canonical_json(entry.training)) == wanted
+        if sha256_hex(canonical_json(entry.training)) == digest
     )
     if not entries:
         return None, NO_ENTRY

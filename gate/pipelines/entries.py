@@ -26,10 +26,10 @@ def selected(
 
     `data` is the declared data that the run found.
     """
-    found = _nearest(settings, run, baseline, data)
-    if found.entry is not None and found.same_training and found.entry.provisional:
-        return replace(found, entry=None)
-    return found
+    nearest = _nearest(settings, run, baseline, data)
+    if nearest.entry is not None and nearest.same_training and nearest.entry.provisional:
+        return replace(nearest, entry=None)
+    return nearest
 
 
 def recorded_data(settings: GateSettings, baseline: Baseline | None) -> DataSets:
@@ -55,9 +55,9 @@ def provisional_entry(
     """
     trusted = baselines.base
     for baseline in (baselines.head, trusted):
-        found = _nearest(settings, run, baseline, data)
-        entry = found.entry
-        if entry is None or entry.far is None or not (entry.provisional and found.same_training):
+        nearest = _nearest(settings, run, baseline, data)
+        entry = nearest.entry
+        if entry is None or entry.far is None or not (entry.provisional and nearest.same_training):
             continue
         names = (BASELINE_SIDE, run.run.label)
         repeated = compared.of(entry, run, names).numerically_equal
@@ -165,8 +165,9 @@ def _earlier(
 ) -> BaselineEntry | None:
     """The recording of the very same bits in the same environment that counts most calls."""
     equal = (
-        one
-        for one in known
-        if one is not None and compared.of(one, entry, (BASELINE_SIDE, NEW)).numerically_equal
+        candidate
+        for candidate in known
+        if candidate is not None
+        and compared.of(candidate, entry, (BASELINE_SIDE, NEW)).numerically_equal
     )
-    return max(equal, key=lambda one: one.recordings, default=None)
+    return max(equal, key=lambda candidate: candidate.recordings, default=None)

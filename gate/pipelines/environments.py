@@ -101,14 +101,14 @@ def training_environments(
     are none. Raises `SettingsError` for an image that a pull request may not bring, and what
     `isolate` raises.
     """
-    brought, settings = request.environment_change, request.settings
+    change, settings = request.environment_change, request.settings
     decided = TrainingEnvironment(isolation=isolate(settings, (folder,)), host=host)
     if not decided.isolation.in_container:
         if not base_path or not settings.policy.run_base_on_drift:
             return {Commit.HEAD: decided}
         base = TrainingEnvironment(isolation=decided.isolation, host={**host, "PATH": base_path})
         return {Commit.HEAD: decided, Commit.BASE: base}
-    if not brought.another_image:
+    if not change.another_image:
         return {Commit.HEAD: decided}
     # before the engine fetches it or starts anything in it
     refuse_image(request)
@@ -119,8 +119,8 @@ def training_environments(
             isolation=isolate(_with_image(settings, image), (folder,)), host=host
         )
         for commit, image in (
-            (Commit.HEAD, brought.head_image),
-            (Commit.BASE, brought.base_image),
+            (Commit.HEAD, change.head_image),
+            (Commit.BASE, change.base_image),
         )
         if image
     }

@@ -71,7 +71,7 @@ def escalate(
     if explained and named_by_change(change, diagnosis, folder):
         return not_found(f"{explained} the difference, so nothing was traced", NoTrace.EXPLAINED)
     try:
-        return _Escalation(trainings, compared, closed.evidence.runs, budget, drift=drift).found(
+        return _Escalation(trainings, compared, closed.evidence.runs, budget, drift=drift).finding(
             change
         )
     except RunTimeoutError:
@@ -93,9 +93,12 @@ def trace_not_finite(
     """
     prepared = trainings.prepared
     request = prepared.request
-    run = next((one for one in evidence.runs if one.run.label == number.run), None)
-    wanted = request.settings.diagnosis.escalate and not budget.used_up
-    if run is None or change is None or all_that_matters(change) or not wanted:
+    run = next(
+        (run_evidence for run_evidence in evidence.runs if run_evidence.run.label == number.run),
+        None,
+    )
+    escalates = request.settings.diagnosis.escalate and not budget.used_up
+    if run is None or change is None or all_that_matters(change) or not escalates:
         return None
     planned = plan_trace("traced-1", _window_of(number, run, budget), Commit.HEAD, Commit.HEAD)
     try:
@@ -159,25 +162,25 @@ class _Escalation:
         self._equal = self._reach.last if drift else apart - 1
         self._budget = budget
 
-    def found(self, change: Change | None) -> TraceFinding:
+    def finding(self, change: Change | None) -> TraceFinding:
         """The finding; raises what a run raises that fails or takes too long."""
-        one = self._run("traced-1", Commit.BASE if self._drift else Commit.HEAD)
-        other = self._run("traced-2", Commit.HEAD) if one is not None else None
-        if one is None or other is None:
+        traced = self._run("traced-1", Commit.BASE if self._drift else Commit.HEAD)
+        other = self._run("traced-2", Commit.HEAD) if traced is not None else None
+        if traced is None or other is None:
             return not_found(NO_TIME, NoTrace.BUDGET)
-        if not (self._repeats(one) and self._repeats(other)):
+        if not (self._repeats(traced) and self._repeats(other)):
             return not_found(OTHER_RESULT, NoTrace.OTHER_RESULT)
         first = self._compared.first
         kept = first is not None and first.kind is EventKind.STATE
         logged = self._reach.written or kept
         finding = compare_traces(
-            one.traces,
+            traced.traces,
             other.traces,
             drift=self._drift,
             logged=logged,
             same_gradients=behind_equal_gradients(self._compared),
         )
-        if first is not None and not finding.names_a_call and not self._come_so_far(one, other):
+        if first is not None and not finding.names_a_call and not self._come_so_far(traced, other):
             why = f"the traced runs ended before {first.name} was written"
             return not_found(why[:1000], NoTrace.NOT_REACHED)
         if not self._drift:
@@ -185,7 +188,7 @@ class _Escalation:
         trace = next((trace for trace in other.traces if trace.rank == finding.rank), None)
         request = self._trainings.prepared.request
         folder = request.repository_path(request.settings.train.workdir)
-        seeds = changed_seeds(other.run, one.run)[:MAX_SEEDS]
+        seeds = changed_seeds(other.run, traced.run)[:MAX_SEEDS]
         finding = finding.model_copy(update={"changed_seeds": seeds})
         hunks = change.hunks if change is not None else ()
         return with_changed_lines(finding, hunks, trace, folder)
@@ -206,7 +209,7 @@ class _Escalation:
         first = self._compared.first
         if first is None or not self._reach.written:
             return True
-        return any(shown_by(first, one.run) is not None for one in traced)
+        return any(shown_by(first, run_evidence.run) is not None for run_evidence in traced)
 
     def _run(self, label: str, commit: Commit) -> _Traced | None:
         """A traced run; None where the budget is used up, by it or before it."""
@@ -227,12 +230,12 @@ class _Escalation:
         return _Traced(run=run, traces=self._trainings.ended.traces(), plain=plain)
 
     def _plain(self, commit: Commit, environment: Commit) -> RunEvidence | None:
-        wanted = (RunMode.STRICT, commit, environment)
+        key = (RunMode.STRICT, commit, environment)
         return next(
             (
                 run
                 for run in self._runs
-                if (run.run.mode, run.run.commit, run.run.environment) == wanted
+                if (run.run.mode, run.run.commit, run.run.environment) == key
             ),
             None,
         )

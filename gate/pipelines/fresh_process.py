@@ -135,7 +135,7 @@ class FreshReader:
         Raises the fault that the process found, and `EvidenceError` when it crashed, was stopped
         by one of its limits, or gave no proper answer.
         """
-        result = _parsed(question.answer_form(), self._told(question, mounts)).result
+        result = _parsed(question.answer_form(), self._result(question, mounts)).result
         if isinstance(result, ReadingFault):
             raise FAULTS[result.kind](
                 escaped_lines(result.message),
@@ -174,13 +174,15 @@ class FreshReader:
         finally:
             self._files.remove_tree(copy)
 
-    def _told(self, question: Question[Answer], mounts: tuple[ReadOnlyMount, ...]) -> ProcessResult:
+    def _result(
+        self, question: Question[Answer], mounts: tuple[ReadOnlyMount, ...]
+    ) -> ProcessResult:
         """What a child of the process printed."""
         process = self._running()
         if not mounts:
             return process.ask(_written(question))
         if self._credentials is None:
-            sources = {one.target.absolute(): one.source for one in mounts}
+            sources = {mount.target.absolute(): mount.source for mount in mounts}
             real = {name: sources[path] for name, path in question if path in sources}
             return process.ask(_written(question.model_copy(update=real)))
         # what a process is shown is settled when it starts

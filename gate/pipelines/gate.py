@@ -112,8 +112,8 @@ def gate(request: GateRequest, adapters: Adapters, change: Change | None) -> Gat
         with call.own(OwnWork.JUDGING):
             gated = judge(closed)
     assert gated is not None  # noqa: S101 - one of the two was; tells the checker
-    told = (*gated.verdict.findings, *findings.trained_all_the_same(why_trained))
-    verdict = gated.verdict.model_copy(update={"timeline": call.timeline(), "findings": told})
+    reported = (*gated.verdict.findings, *findings.trained_all_the_same(why_trained))
+    verdict = gated.verdict.model_copy(update={"timeline": call.timeline(), "findings": reported})
     return replace(gated, verdict=verdict)
 
 
@@ -302,10 +302,10 @@ def judge(closed: ClosedCase) -> Gated:
         seeds_of_brought=closed.seeds_of_brought,
     )
     if diagnosis is not None:
-        parsed = any(one.parsed for one in assessment.configuration_changes)
+        parsed = any(change.parsed for change in assessment.configuration_changes)
         by_files = by_its_files(diagnosis.cause_class, shown, evidence.change, parsed=parsed)
-        told = diagnosis.model_copy(update={"cause_class": by_files})
-        assessment = replace(assessment, diagnosis=told)
+        classified = diagnosis.model_copy(update={"cause_class": by_files})
+        assessment = replace(assessment, diagnosis=classified)
     return Gated(
         verdict=assemble(assessment, request),
         evidence=evidence,

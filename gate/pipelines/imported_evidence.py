@@ -75,7 +75,7 @@ ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job a
 
 def records_of(evidence: EvidenceSet) -> tuple[RunRecord, ...]:
     """Every run that there was, those of further seeds too."""
-    seeded = (one.run for one in evidence.seeded)
+    seeded = (seed.run for seed in evidence.seeded)
     return (*(run.run for run in evidence.runs), *seeded)
 
 
@@ -93,11 +93,11 @@ def kept_here(
     isolation: Isolation,
 ) -> tuple[DivergedStates | None, Isolation]:
     """Copy what lies beside the documents under its digests, and look at the kept states."""
-    wanted = {f"{record.label}/output.txt" for record in records_of(evidence)} | {FIRST_STATE}
+    kept_names = {f"{record.label}/output.txt" for record in records_of(evidence)} | {FIRST_STATE}
     saved = _saved_files(evidence, request.settings)
-    wanted |= {kept.name for kept in saved}
+    kept_names |= {kept.name for kept in saved}
     # exactly these: a file more could be read by somebody who trusts the package
-    if {kept.name for kept in evidence.kept} != wanted or len(evidence.kept) != len(wanted):
+    if {kept.name for kept in evidence.kept} != kept_names or len(evidence.kept) != len(kept_names):
         raise EvidenceError("the evidence has missing or unexpected files", hint=ALTERED_HINT)
     second = _second_state(evidence)
     target = request.out / "evidence"
@@ -137,7 +137,7 @@ def _apart_here(
     apart = None
     for kept in _second_state(evidence):
         # measured here: what the other job says of it is not taken
-        first = next(one for one in evidence.kept if one.name == FIRST_STATE)
+        first = next(member for member in evidence.kept if member.name == FIRST_STATE)
         distance = reader.distance((target / first.name, first.sha256), target / kept.name, folder)
         apart = DivergedStates(state=kept, distance=distance)
     return apart
@@ -389,7 +389,7 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     gated = plan_gate(request.strict_runs, priced=request.priced)
     planned = {run.label: run for run in (*gated, *chosen, plan_base_here(), plan_operator_audit())}
     labels = tuple(run.run.label for run in evidence.runs)
-    wanted = tuple(
+    planned_labels = tuple(
         run.label
         for run in planned.values()
         if run.commit is Commit.HEAD and run.label != plan_operator_audit().label
@@ -402,16 +402,16 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     resumed = tuple(run.label for run in _resume_runs(evidence, request))
     planned |= {run.label: run for run in _resume_runs(evidence, request)}
     # whether the first run was enough, `refuse_lone_run` asks
-    lone = (wanted[:1],) if request.one_may_do else ()
+    lone = (planned_labels[:1],) if request.one_may_do else ()
     # a fault ends them early, and is told in the place of what they would have shown
     allowed = {
         (*own_runs, *based, *resumed[:made], *counted)
-        for own_runs in (wanted, *lone)
+        for own_runs in (planned_labels, *lone)
         for based in bases
         for made in range(len(resumed) + 1)
         for counted in ((), operator_audit)
     }
-    if labels not in allowed and not _stopped_early(labels, wanted, evidence, request):
+    if labels not in allowed and not _stopped_early(labels, planned_labels, evidence, request):
         raise EvidenceError(
             f"the evidence contains the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
         )
@@ -432,14 +432,14 @@ def _resume_runs(evidence: EvidenceSet, request: GateRequest) -> tuple[PlannedRu
 
 
 def _stopped_early(
-    labels: tuple[str, ...], wanted: tuple[str, ...], evidence: EvidenceSet, request: GateRequest
+    labels: tuple[str, ...], expected: tuple[str, ...], evidence: EvidenceSet, request: GateRequest
 ) -> bool:
     """Whether runs are missing because two strict ones differ, or one can never pass.
 
     Then none of those that are missing could make it a pass.
     """
     strict = evidence.runs_of(RunMode.STRICT)
-    if labels != tuple(label for label in wanted if label in labels):
+    if labels != tuple(label for label in expected if label in labels):
         return False
     return never_passes(strict, request.settings.compare.allow_not_finite) or any(
         not compare_results(
@@ -452,14 +452,14 @@ def _stopped_early(
 def _check_seeds(evidence: EvidenceSet, request: GateRequest) -> None:
     """Are the runs of further seeds all there, or none, each as this call would make it?"""
     planned = plan_seeds(request.settings)
-    labels = [one.run.label for one in evidence.seeded]
+    labels = [seeded.run.label for seeded in evidence.seeded]
     if labels and labels != [run.label for run in planned]:
         raise EvidenceError(
             f"the evidence contains the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
         )
-    for one, run in zip(evidence.seeded, planned, strict=False):
-        _check_record(one.run, run, request)
-        if (one.result.seed, one.result.variant) != (run.seed, run.variant):
+    for seed, run in zip(evidence.seeded, planned, strict=False):
+        _check_record(seed.run, run, request)
+        if (seed.result.seed, seed.result.variant) != (run.seed, run.variant):
             raise EvidenceError(
                 f"run {run.label}: has a different seed or variant than requested",
                 hint=ALTERED_HINT,
@@ -510,5 +510,7 @@ def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
         guard=max(guards, key=list(WriteGuard).index, default=None)
         if weakest is IsolationMode.UID
         else None,
-        own=tuple(one for one in Separation if all(one in run.own for run in runs)),
+        own=tuple(
+            separation for separation in Separation if all(separation in run.own for run in runs)
+        ),
     )

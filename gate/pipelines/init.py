@@ -108,13 +108,13 @@ def _texts(top: Path, files: Files, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read(top: Path, files: Files, names: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for name in names:
         # a link, a file that is gone or that nobody may read
         with suppress(StorageError):
             data = files.read_bytes(top / name, max_bytes=MAX_SOURCE_BYTES)
-            found[name] = data.decode("utf-8", "replace")
-    return found
+            sources[name] = data.decode("utf-8", "replace")
+    return sources
 
 
 def _depth(name: str) -> tuple[int, str]:
@@ -140,15 +140,17 @@ def needs_training(top: Path, files: Files, config: str) -> bool:
 def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
     """The trainings in a work tree, the likeliest first: those below a settings file, else all."""
     # somebody else's project may be tried: its scripts are parsed as hostile ones are
-    found = read_apart(
+    trainings = read_apart(
         TRAININGS,
         lambda: trainings_of(tree.sources, tree.texts),
         what="the syntax of the scripts",
         hint=SMALLER,
     )
     folder = PurePosixPath(config).parent
-    beside = [one for one in found if PurePosixPath(one.script).is_relative_to(folder)]
-    return tuple(beside) or found
+    beside = [
+        training for training in trainings if PurePosixPath(training.script).is_relative_to(folder)
+    ]
+    return tuple(beside) or trainings
 
 
 def given_training(
@@ -213,10 +215,10 @@ def _complete(training: Training, max_steps: int) -> Training:
     if not training.required:
         return training
     needed = " ".join(f"{option} VALUE" for option in training.required)
-    told = replace(training, command=f"{training.command} {needed}")
+    completed = replace(training, command=f"{training.command} {needed}")
     raise SettingsError(
         f"{training.script} does not start without {', '.join(training.required)}",
-        hint=f"Name the whole command: {call_with(told, max_steps)}",
+        hint=f"Name the whole command: {call_with(completed, max_steps)}",
     )
 
 
@@ -281,13 +283,13 @@ def _seen_from(folder: str, training: Training, files: Files, top: Path) -> Trai
     workdir = PurePosixPath(training.workdir)
     if workdir.is_relative_to(folder):
         return replace(training, workdir=workdir.relative_to(folder).as_posix())
-    below, found = [], False
+    below, seen = [], False
     for word in shlex.split(training.command):
         path = workdir / word
         inside = path.is_relative_to(folder) and _exists(files, top / path)
-        found = found or inside
+        seen = seen or inside
         below.append(path.relative_to(folder).as_posix() if inside else word)
-    if not found:
+    if not seen:
         _refuse_told_from_folder(folder, training, files, top)
         raise SettingsError(
             f"settings in {folder} start their training there, and `{training.command}` names no "
@@ -338,13 +340,13 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
         own = baseline if baseline != DEFAULT_BASELINE else ""
         text = settings_text(training, max_steps, gate_id=gate_id, baseline=own, fast=fast)
         parse_settings_apart(text.encode("utf-8"), config)
-    wanted = {config: text, workflow_path(gate_id): workflow_text(config, gate_id)}
+    planned_files = {config: text, workflow_path(gate_id): workflow_text(config, gate_id)}
     if fast:
-        wanted[nightly_path(gate_id)] = nightly_text(config, gate_id)
-    wanted = {path: with_action(text, action) for path, text in wanted.items()}
-    present = frozenset(path for path in wanted if files.exists(top / path))
+        planned_files[nightly_path(gate_id)] = nightly_text(config, gate_id)
+    planned_files = {path: with_action(text, action) for path, text in planned_files.items()}
+    present = frozenset(path for path in planned_files if files.exists(top / path))
     folder = PurePosixPath(config).parent
-    plan = plan_files(tree, wanted, present, training)
+    plan = plan_files(tree, planned_files, present, training)
     return replace(plan, config=config, baseline=(folder / baseline).as_posix())
 
 
@@ -382,10 +384,10 @@ def ignored_data(top: Path, files: Files, git: Git, config: str) -> str:
         # `doctor` reports it
         return ""
     folder = PurePosixPath(config).parent.as_posix()
-    found = ignored_read(top, "" if folder == "." else folder, settings, files, git)
-    if found is None:
+    ignored = ignored_read(top, "" if folder == "." else folder, settings, files, git)
+    if ignored is None:
         return ""
-    return f"{found.place} reads {found.path}, which git ignores. {found.ways}"
+    return f"{ignored.place} reads {ignored.path}, which git ignores. {ignored.ways}"
 
 
 def init_result(tree: WorkTree, git: Git, plan: Plan, max_steps: int, folder: str) -> Written:

@@ -37,13 +37,15 @@ def open_configuration(files: Files, path: Path) -> Configuration | None:
     if ENTRY_MARK in data:
         values = read_entry(data, shown).configuration
         return Configuration(digest=configuration_digest(values), values=values) if values else None
-    found = read_document(Verdict, data, shown, max_bytes=MAX_DOCUMENT_BYTES).configuration
-    if found is not None and found.digest != configuration_digest(found.values):
+    configuration = read_document(Verdict, data, shown, max_bytes=MAX_DOCUMENT_BYTES).configuration
+    if configuration is not None and configuration.digest != configuration_digest(
+        configuration.values
+    ):
         raise EvidenceError(
             f"{shown}: the configuration does not match its digest",
             hint="The file was changed; fetch it again from where it was made.",
         )
-    return found
+    return configuration
 
 
 def _document(files: Files, file: Path, shown: str) -> bytes:

@@ -91,19 +91,21 @@ def read_kept_baseline(files: Files, folder: Path) -> Baseline:
     shown = safe_line(str(folder))
     if not files.exists(folder):
         raise DocumentError(f"there is nothing at {shown}", hint=BASELINE_HINT)
-    found = read_entries(files_in(files, folder, shown), shown)
-    if found is None:
+    entries = read_entries(files_in(files, folder, shown), shown)
+    if entries is None:
         raise DocumentError(
             f"{shown} holds no entry of a baseline",
             hint=BASELINE_HINT,
         )
-    return found
+    return entries
 
 
 def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
     # the output folder of a call is what people have at hand
     places = (folder, folder / IN_PACKAGE.rstrip("/"))
-    place = next((one for one in places if files.exists(one / MANIFEST_NAME)), None)
+    place = next(
+        (candidate for candidate in places if files.exists(candidate / MANIFEST_NAME)), None
+    )
     if place is None:
         raise EvidenceError(
             f"there is no evidence in {shown}: no {MANIFEST_NAME}", hint=EVIDENCE_HINT

@@ -243,39 +243,41 @@ def measure_noise(
     """
     if asked is not None:
         refuse_nodes(request.settings, "noise --ranks")
-    wanted = request.settings.noise.runs if runs is None else runs
-    found, reruns = list[RunEvidence](), list[WeightDistance]()
+    runs_asked = request.settings.noise.runs if runs is None else runs
+    reference_runs, reruns = list[RunEvidence](), list[WeightDistance]()
     train = request.settings.train
     command = None if asked is None else with_ranks(train.command, asked.ranks)
-    all_reduce, told = None, tuple[str, ...]()
+    all_reduce, spread_notes = None, tuple[str, ...]()
     with prepare(request, adapters) as prepared:
         trainings = Trainings(prepared)
-        for planned in plan_noise(wanted, command):
-            found.append(trainings.run(planned))
-            if len(found) > 1:
-                reruns.append(trainings.ended.weight_distance(found[0].run.label, planned.label))
-        reduction, no_gradients = _reduction(trainings.ended, found[0].run.label)
+        for planned in plan_noise(runs_asked, command):
+            reference_runs.append(trainings.run(planned))
+            if len(reference_runs) > 1:
+                reruns.append(
+                    trainings.ended.weight_distance(reference_runs[0].run.label, planned.label)
+                )
+        reduction, no_gradients = _reduction(trainings.ended, reference_runs[0].run.label)
         if asked is not None:
-            all_reduce, told = all_reduce_spread(trainings, asked.ranks, asked.repetitions)
-            told += () if command else (SAME_RANKS,)
-        evidence = trainings.ended.evidence(tuple(found))
+            all_reduce, spread_notes = all_reduce_spread(trainings, asked.ranks, asked.repetitions)
+            spread_notes += () if command else (SAME_RANKS,)
+        evidence = trainings.ended.evidence(tuple(reference_runs))
         isolation = trainings.ended.isolation.described
     provenance = provenance_of(evidence, isolation)
     metrics, notes = metric_noise(evidence.runs)
-    factor, distinct = tolerance_factor(wanted), distinct_results(evidence.runs)
+    factor, distinct = tolerance_factor(runs_asked), distinct_results(evidence.runs)
     return NoiseDocument(
         provenance=provenance,
-        runs=wanted,
+        runs=runs_asked,
         distinct_results=distinct,
-        undetected_share=undetected_share(wanted) if distinct == 1 else None,
+        undetected_share=undetected_share(runs_asked) if distinct == 1 else None,
         first_diverging_step=_first_diverging_step(request, evidence.runs),
         tolerance_factor=factor,
         metrics=metrics,
         weights=weight_noise(tuple(reruns)),
         reduction=reduction,
         all_reduce=all_reduce,
-        snippet=tolerance_snippet(metrics, wanted, factor, provenance),
-        notes=(*notes, *no_gradients, *told),
+        snippet=tolerance_snippet(metrics, runs_asked, factor, provenance),
+        notes=(*notes, *no_gradients, *spread_notes),
     )
 
 
@@ -337,14 +339,14 @@ def checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
 
 def rerun(request: GateRequest, adapters: Adapters, runs: int | None) -> Measured:
     """Rerun the default mode."""
-    wanted = request.settings.noise.runs if runs is None else runs
+    runs_asked = request.settings.noise.runs if runs is None else runs
     with prepare(request, adapters) as prepared:
         trainings = Trainings(prepared)
         # only the numbers: no weights are kept
-        planned = tuple(replace(run, keep_values=False) for run in plan_noise(wanted))
+        planned = tuple(replace(run, keep_values=False) for run in plan_noise(runs_asked))
         evidence = trainings.ended.evidence(tuple(trainings.run(run) for run in planned))
         isolation = trainings.ended.isolation.described
-    words = f"{wanted} runs in default mode"
+    words = f"{runs_asked} runs in default mode"
     return Measured(runs=evidence.runs, words=words, evidence=evidence, isolation=isolation)
 
 
@@ -360,20 +362,20 @@ def from_folders(request: GateRequest, files: Files, folders: tuple[Path, ...]) 
             hint="A few runs of each environment are enough.",
         )
     sets = [_read(request, files, folder) for folder in folders]
-    for place, one in enumerate(sets):
+    for place, evidence in enumerate(sets):
         # a copy is no second measurement, and would halve the spread
-        if one in sets[:place]:
+        if evidence in sets[:place]:
             raise EvidenceError(
-                f"{folders[place]}: is a copy of {folders[sets.index(one)]}",
+                f"{folders[place]}: is a copy of {folders[sets.index(evidence)]}",
                 hint="Give each measurement once.",
             )
-        if one.snapshot_digest != sets[0].snapshot_digest:
+        if evidence.snapshot_digest != sets[0].snapshot_digest:
             raise EvidenceError(
                 f"{folders[place]}: different code was trained there than in {folders[0]}",
                 hint="Use the same commit everywhere: code changes are not noise.",
             )
-    strict = [run for one in sets for run in one.runs_of(RunMode.STRICT)[:1]]
-    default = [run for one in sets for run in one.runs_of(RunMode.DEFAULT)]
+    strict = [run for kept in sets for run in kept.runs_of(RunMode.STRICT)[:1]]
+    default = [run for kept in sets for run in kept.runs_of(RunMode.DEFAULT)]
     runs = tuple(_one_each(strict) if strict else default)
     if strict and len(strict) < len(sets):
         raise EvidenceError(
@@ -412,11 +414,11 @@ def _read(request: GateRequest, files: Files, given: Path) -> EvidenceSet:
 
 def _one_each(runs: list[RunEvidence]) -> list[RunEvidence]:
     """The first run of each environment: what is repeated bit for bit tells nothing new."""
-    found: list[RunEvidence] = []
+    chosen: list[RunEvidence] = []
     for run in runs:
-        if all(run.environment.moved(other.environment) for other in found):
-            found.append(run)
-    return found
+        if all(run.environment.moved(other.environment) for other in chosen):
+            chosen.append(run)
+    return chosen
 
 
 def calibration(
@@ -424,8 +426,8 @@ def calibration(
 ) -> CalibrationDocument:
     """Derive the tolerances; what they could not catch stands among the notes."""
     runs = measured.runs
-    found, notes = calibrate(runs, ranges, confidence, request.settings.compare.tolerances)
-    uses = tuple(one.use for one in found)
+    calibrated, notes = calibrate(runs, ranges, confidence, request.settings.compare.tolerances)
+    uses = tuple(tolerance.use for tolerance in calibrated)
     blind = tuple(finding.message for finding in blind_spots.tolerances(uses, runs[0]))
     provenance = provenance_of(measured.evidence, measured.isolation)
     environments = len(_one_each(list(runs)))
@@ -437,7 +439,7 @@ def calibration(
         runs=len(runs),
         environments=environments,
         confidence=confidence,
-        tolerances=found,
-        block=calibrated_block(found, words, provenance),
+        tolerances=calibrated,
+        block=calibrated_block(calibrated, words, provenance),
         notes=(*notes, *blind),
     )

@@ -96,7 +96,11 @@ def collect(
 
 
 def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, str]]:
-    names = [one for one in files.list_names(out, max_names=MAX_NAMES) if NAME.fullmatch(one)]
+    names = [
+        list_name
+        for list_name in files.list_names(out, max_names=MAX_NAMES)
+        if NAME.fullmatch(list_name)
+    ]
     if len(names) > MAX_HARNESS_FILES:
         raise EvidenceError(f"the run left more than {MAX_HARNESS_FILES:,} files on this node")
     left = MAX_DOCUMENTS_BYTES

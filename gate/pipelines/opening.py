@@ -202,14 +202,14 @@ def open_for_reproduction(
     is nowhere, and `SettingsError` for a name of data that the package does not know, or an
     output folder that is somebody's.
     """
-    told, settings = kept.call, kept.settings
-    if told is None or settings is None:
+    recorded, settings = kept.call, kept.settings
+    if recorded is None or settings is None:
         raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
-    _check_told(told, kept, settings)
+    _check_told(recorded, kept, settings)
     prepare_out(call.out, files)
-    repository, source = _repository(call, told, files)
+    repository, source = _repository(call, recorded, files)
     top = repository.top_level()
-    config = PurePosixPath(told.config)
+    config = PurePosixPath(recorded.config)
     request = GateRequest(
         top=top,
         project=config.parent.as_posix(),
@@ -218,11 +218,11 @@ def open_for_reproduction(
         settings_text=kept.settings_text,
         settings_from="package",
         out=call.out,
-        commit=_commit(call, told, repository),
+        commit=_commit(call, recorded, repository),
         allow_dirty=call.work_tree,
     )
     return OpenedPackage(
-        kept=kept, call=told, source=source, request=request, adapters=adapters_for(top)
+        kept=kept, call=recorded, source=source, request=request, adapters=adapters_for(top)
     )
 
 
@@ -236,7 +236,7 @@ def check_same_file(kept: KeptEvidence, sealed_sha256: str) -> None:
         )
 
 
-def _check_told(told: CallDocument, kept: KeptEvidence, settings: GateSettings) -> None:
+def _check_told(recorded: CallDocument, kept: KeptEvidence, settings: GateSettings) -> None:
     """Does the package agree with itself? Its seal covers all of it, if it has one."""
     if kept.evidence.changed_files:
         raise EvidenceError(
@@ -244,9 +244,9 @@ def _check_told(told: CallDocument, kept: KeptEvidence, settings: GateSettings) 
             hint="Its uncommitted.diff says what they were. Apply it to a clone, commit, and run "
             "the gate there.",
         )
-    said = (told.commit, told.snapshot_digest, told.settings_digest)
-    found = (kept.evidence.commit, kept.evidence.snapshot_digest, settings_digest(settings))
-    if said != found:
+    said = (recorded.commit, recorded.snapshot_digest, recorded.settings_digest)
+    facts = (kept.evidence.commit, kept.evidence.snapshot_digest, settings_digest(settings))
+    if said != facts:
         raise EvidenceError(
             "the package contradicts itself: call.json is about another call than its evidence",
             hint="It was changed, or made by another version; fetch it again.",
@@ -254,21 +254,21 @@ def _check_told(told: CallDocument, kept: KeptEvidence, settings: GateSettings) 
 
 
 def _repository(
-    call: ReproductionCall, told: CallDocument, files: Files
+    call: ReproductionCall, recorded: CallDocument, files: Files
 ) -> tuple[GitRepository, CodeSource]:
     clone = GitRepository(call.repository or Path.cwd())
     try:
-        clone.resolve(told.commit)
+        clone.resolve(recorded.commit)
     except RepositoryError as fault:
-        if call.code is not None or call.work_tree or not told.source:
+        if call.code is not None or call.work_tree or not recorded.source:
             raise RepositoryError(
-                f"commit {told.commit[:12]} is not available:  {fault.message}", hint=CLONE_HINT
+                f"commit {recorded.commit[:12]} is not available:  {fault.message}", hint=CLONE_HINT
             ) from fault
     else:
         return clone, CodeSource.CLONE
     folder = call.out / SOURCE_FOLDER
     files.remove_tree(folder)
-    _unpack_source(call.package, told.commit, folder, files)
+    _unpack_source(call.package, recorded.commit, folder, files)
     return GitRepository(folder), CodeSource.PACKAGE
 
 
@@ -295,10 +295,12 @@ def _source_place(opened: UntrustedFile) -> tuple[int, int]:
     raise opened.fault(f"holds no {SOURCE_MEMBER}", hint=CLONE_HINT)
 
 
-def _commit(call: ReproductionCall, told: CallDocument, repository: GitRepository) -> str | None:
+def _commit(
+    call: ReproductionCall, recorded: CallDocument, repository: GitRepository
+) -> str | None:
     if call.work_tree:
         return None
-    return repository.resolve(call.code) if call.code is not None else told.commit
+    return repository.resolve(call.code) if call.code is not None else recorded.commit
 
 
 def _settings_here(settings: GateSettings, call: ReproductionCall) -> GateSettings:

@@ -62,10 +62,11 @@ def _of_entry(
     folder: str, name: str, before: bytes | None, after: bytes | None
 ) -> tuple[PolicyChange, ...]:
     """An entry's changes, each with the entry's name before it: the folder is the policy file."""
-    found = _changes(f"{folder}/{name}", before, after, lambda data: dict(_entry(data, name)))
+    changes = _changes(f"{folder}/{name}", before, after, lambda data: dict(_entry(data, name)))
     entry = name.removesuffix(".json")
     return tuple(
-        _change(folder, f"{entry}: {change.what}", change.before, change.after) for change in found
+        _change(folder, f"{entry}: {change.what}", change.before, change.after)
+        for change in changes
     )
 
 
@@ -172,6 +173,6 @@ def _services(data: bytes, file: str) -> Iterator[tuple[str, str]]:
 
 
 def _address(service: object) -> str:
-    found = service if isinstance(service, dict) else {}
-    address = found.get("baseUrl") or found.get("uri")
+    fields = service if isinstance(service, dict) else {}
+    address = fields.get("baseUrl") or fields.get("uri")
     return masked(address)[:MAX_ADDRESS] if isinstance(address, str) else ""

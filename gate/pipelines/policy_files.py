@@ -200,9 +200,9 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
         return Baselines(base=trusted, head=None, same_code=same_code)
     shown = f"{path} at {request.commit[:12]}" if request.commit else path
     with HeadFiles(adapters, request.top) as head_files:
-        brought = refuse_future(head_files.baseline(after, shown), now, shown)
+        head_baseline = refuse_future(head_files.baseline(after, shown), now, shown)
     # another layout of the same entries is no other baseline
-    new = None if brought == trusted else brought
+    new = None if head_baseline == trusted else head_baseline
     return Baselines(base=trusted, head=new, same_code=same_code)
 
 
@@ -212,8 +212,8 @@ def committed_entries(git: Git, commit: str, path: str) -> Mapping[str, bytes] |
     Raises `CommitError` and `DocumentError` for what cannot be a folder of entries.
     """
     shown = f"{path} at {commit[:12]}"
-    found = git.read_folder(commit, path, max_files=MAX_ENTRIES, max_bytes=MAX_BASELINE_BYTES)
-    return refuse_unfit(found, shown)
+    files = git.read_folder(commit, path, max_files=MAX_ENTRIES, max_bytes=MAX_BASELINE_BYTES)
+    return refuse_unfit(files, shown)
 
 
 def _same_code(trusted: Baseline | None, request: GateRequest, git: Git) -> frozenset[str]:
@@ -247,8 +247,8 @@ def baseline_below(top: Path, shown: str, adapters: Adapters) -> Baseline | None
     Raises `StorageError` for a link on the way, `DocumentError` for what is no baseline.
     """
     adapters.files.refuse_links(top / shown, below=top)
-    found = files_in(adapters.files, top / shown, shown)
-    return refuse_future(read_entries(found, shown), adapters.clock.now(), shown)
+    files = files_in(adapters.files, top / shown, shown)
+    return refuse_future(read_entries(files, shown), adapters.clock.now(), shown)
 
 
 def shown_baseline(request: GateRequest, adapters: Adapters) -> ShownBaseline | None:
@@ -273,12 +273,14 @@ def shown_baseline(request: GateRequest, adapters: Adapters) -> ShownBaseline | 
                 stale=days > request.settings.baseline.stale_after_days,
                 history=tuple(
                     EntryCommit(
-                        commit=one.commit,
-                        committed_at=one.committed_at,
-                        author=one.author,
-                        reason=_reason(adapters.git, one, f"{folder}/{name}") if reasons else None,
+                        commit=entry_commit.commit,
+                        committed_at=entry_commit.committed_at,
+                        author=entry_commit.author,
+                        reason=_reason(adapters.git, entry_commit, f"{folder}/{name}")
+                        if reasons
+                        else None,
                     )
-                    for one in changed
+                    for entry_commit in changed
                 ),
                 entry=entry,
             )

@@ -73,26 +73,28 @@ def without_runner(words: list[str]) -> tuple[list[str], str]:
 
 def trainings_of(sources: Mapping[str, str], texts: Mapping[str, str]) -> tuple[Training, ...]:
     """The trainings of a work tree, started as the project does; `texts` maps other files."""
-    found = find_trainings(sources)
-    if not found:
+    trainings = find_trainings(sources)
+    if not trainings:
         return tuple(_console_scripts(texts.get(PROJECT_FILE, ""), sources))
-    shown = [one for name in sorted(texts) for one in _shown(name, texts[name])]
-    return tuple(_started(training, shown) for training in found)
+    shown = [start for name in sorted(texts) for start in _shown(name, texts[name])]
+    return tuple(_started(training, shown) for training in trainings)
 
 
 def _started(training: Training, shown: list[Shown]) -> Training:
     """The training with a launcher, or the options that it needs, where a text shows them."""
     if training.workdir != ".":
         return training
-    for one in shown:
-        given = {word.partition("=")[0] for word in one.arguments}
-        if one.target not in _names(training.script) or not given.issuperset(training.required):
+    for shown_start in shown:
+        given = {word.partition("=")[0] for word in shown_start.arguments}
+        if shown_start.target not in _names(training.script) or not given.issuperset(
+            training.required
+        ):
             continue
-        if one.launcher or training.required:
+        if shown_start.launcher or training.required:
             own = shlex.split(training.command)
-            start = (*one.launcher, one.target) if one.launcher else own
-            why = f"{training.why}, and {one.file} shows how it starts"
-            command = shlex.join((*start, *one.arguments))
+            start = (*shown_start.launcher, shown_start.target) if shown_start.launcher else own
+            why = f"{training.why}, and {shown_start.file} shows how it starts"
+            command = shlex.join((*start, *shown_start.arguments))
             return replace(training, command=command, why=why, required=())
     return training
 
@@ -166,5 +168,5 @@ def _console_scripts(project: str, sources: Mapping[str, str]) -> Iterator[Train
 
 
 def _table(document: object, key: str) -> dict[str, object]:
-    found = document.get(key) if isinstance(document, dict) else None
-    return found if isinstance(found, dict) else {}
+    table = document.get(key) if isinstance(document, dict) else None
+    return table if isinstance(table, dict) else {}

@@ -51,14 +51,14 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
             "repeatable, not finite or not committed.",
         )
     data = adapters.files.read_bytes(path, max_bytes=MAX_ENTRY_BYTES)
-    found = proposal_of(request, adapters, read_entry(data, PROPOSED_BASELINE))
+    proposal = proposal_of(request, adapters, read_entry(data, PROPOSED_BASELINE))
     _refuse_other_training(
-        found.entry,
+        proposal.entry,
         request,
         hint="The last gate call in this folder was another gate's, or the settings changed since. "
         "Run `repro-gate gate` with this settings file first.",
     )
-    return replace(found, package_sha256=package_digest(request.out, adapters))
+    return replace(proposal, package_sha256=package_digest(request.out, adapters))
 
 
 def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposal:
@@ -83,8 +83,8 @@ def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposa
     data = adapters.files.read_bytes(file, max_bytes=MAX_ENTRY_BYTES)
     with HeadFiles(adapters, request.top) as untrusted:
         entry = untrusted.entry(data, file.name)
-    found = fitting(proposal_of(request, adapters, entry), request, adapters)
-    return replace(found, package_sha256=package_digest(file.parent, adapters))
+    proposal = fitting(proposal_of(request, adapters, entry), request, adapters)
+    return replace(proposal, package_sha256=package_digest(file.parent, adapters))
 
 
 def archived_proposal(

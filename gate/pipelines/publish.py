@@ -43,8 +43,8 @@ def publish(
     gated: Gated, package: Package, sealing: Sealing, request: GateRequest, adapters: Adapters
 ) -> PublishedPackage:
     """Push the package to the registry and tell the tracker; each fault becomes a sentence."""
-    wanted = request.settings.publish
-    nowhere = wanted.oci is None and wanted.mlflow is None
+    publishing = request.settings.publish
+    nowhere = publishing.oci is None and publishing.mlflow is None
     if nowhere or request.from_fork:
         return NOT_PUBLISHED
     passes = gated.verdict.passes
@@ -65,7 +65,7 @@ def publish(
         what = "The sealed package is not published" if sealed else "The tracker has no run of this"
         return replace(published, faults=(*published.faults, _sentence(what, raised)))
     if sealed:
-        published = _pushed(published, artifact, wanted, adapters)
+        published = _pushed(published, artifact, publishing, adapters)
     return _tracked(published, gated, artifact, sealing, request, adapters)
 
 
@@ -111,18 +111,18 @@ def _seal(package: Package, name: str, files: Files) -> SealedFile:
 def _pushed(
     published: PublishedPackage,
     artifact: SealedArtifact,
-    wanted: PublishSettings,
+    settings: PublishSettings,
     adapters: Adapters,
 ) -> PublishedPackage:
-    if wanted.oci is None:
+    if settings.oci is None:
         return published
     try:
-        pushed = adapters.publishers.registry(wanted.oci).push(artifact)
+        pushed = adapters.publishers.registry(settings.oci).push(artifact)
     except CancelledError:
         raise
     except Exception as raised:  # noqa: BLE001 - as above
-        told = _sentence(f"The package was not pushed to {wanted.oci}", raised)
-        return replace(published, faults=(*published.faults, told))
+        sentence = _sentence(f"The package was not pushed to {settings.oci}", raised)
+        return replace(published, faults=(*published.faults, sentence))
     return replace(
         published,
         reference=pushed.reference,
@@ -139,8 +139,8 @@ def _tracked(
     request: GateRequest,
     adapters: Adapters,
 ) -> PublishedPackage:
-    wanted = request.settings.publish.mlflow
-    if wanted is None:
+    tracking = request.settings.publish.mlflow
+    if tracking is None:
         return published
     baseline = gated.baseline
     try:
@@ -153,12 +153,12 @@ def _tracked(
         if sealing.why_not or not run.passes:
             # what nobody sealed stays here, and is no version of a model
             run = replace(run, files=(), passes=False)
-        tracked = adapters.publishers.tracker(wanted).track(run)
+        tracked = adapters.publishers.tracker(tracking).track(run)
     except CancelledError:
         raise
     except Exception as raised:  # noqa: BLE001 - as above
-        told = _sentence(f"The MLflow server {wanted.uri} has no whole run of this", raised)
-        return replace(published, faults=(*published.faults, told))
+        sentence = _sentence(f"The MLflow server {tracking.uri} has no whole run of this", raised)
+        return replace(published, faults=(*published.faults, sentence))
     notes = (*published.notes, *tracked.notes)
     if len(run.metrics) == MAX_METRICS:
         notes = (*notes, f"MLflow has the first {MAX_METRICS:,} values of the metrics.")
@@ -196,8 +196,8 @@ def keep_line(
     cancelled: bool = False,
 ) -> tuple[str, ...]:
     """Append the verdict's line and push its metrics; what became of each, in a sentence."""
-    wanted = request.settings.publish
-    if wanted.history is None and wanted.pushgateway is None:
+    publishing = request.settings.publish
+    if publishing.history is None and publishing.pushgateway is None:
         return ()
     # T2: credentials go where the base commit's settings say, and no fork's job has any
     if request.from_fork or request.by_own_rules:
@@ -217,16 +217,16 @@ def keep_line(
 
 
 def _kept(line: HistoryLine, request: GateRequest, adapters: Adapters) -> Iterator[str]:
-    wanted, publishers = request.settings.publish, adapters.publishers
-    if wanted.history is not None:
-        place = wanted.history
+    publishing, publishers = request.settings.publish, adapters.publishers
+    if publishing.history is not None:
+        place = publishing.history
         yield _tried(
             lambda: append(publishers.history(place), line),
             f"A line was added to the history in {place}.",
             f"No line was added to the history in {place}",
         )
-    if wanted.pushgateway is not None:
-        url = wanted.pushgateway
+    if publishing.pushgateway is not None:
+        url = publishing.pushgateway
         yield _tried(
             lambda: publishers.push(url, line),
             f"The metrics were pushed to {url}.",

@@ -142,12 +142,12 @@ def _own_settings(
     call: PythonCall, start: Path, repository: GitRepository, files: Files
 ) -> OwnSettings:
     top = repository.top_level()
-    found = find_config(call.config, start, top) if call.config else nearest_settings(start, files)
-    if found is None:
+    config = find_config(call.config, start, top) if call.config else nearest_settings(start, files)
+    if config is None:
         return OwnSettings(
             path=config_inside(start / FILE_NAME, top), text=NO_SETTINGS, there=False
         )
-    path = config_inside(found, top)
+    path = config_inside(config, top)
     text = files.read_bytes(top / path, max_bytes=MAX_SETTINGS_BYTES)
     return OwnSettings(path=path, text=text, there=True)
 
@@ -210,8 +210,8 @@ def _settings_apart(own: OwnSettings, changes: dict[str, Any], gate_id: str) -> 
     form: RecordForm[GateSettings] = RecordForm(GateSettings)
 
     def merged() -> GateSettings:
-        found, _ = parse_yaml(own.text, FILE_NAME)
-        document = found if isinstance(found, dict) else {}
+        keys, _ = parse_yaml(own.text, FILE_NAME)
+        document = keys if isinstance(keys, dict) else {}
         settings = _parsed(_joined(document, changes))
         same = own.there and training_settings(
             parse_settings(own.text, str(own.path))

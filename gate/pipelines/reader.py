@@ -123,14 +123,14 @@ def answered(question: Question[Answer]) -> ReadingAnswer[Answer]:
     except GateError as error:
         known = ReadingFault.model_fields["kind"].annotation
         kind = type(error).__name__
-        told = {
+        answers = {
             # the asking side raises by this name, so only names that it knows may go out
             "kind": kind if kind in getattr(known, "__args__", ()) else "EvidenceError",
             "message": error.message[:MAX_TEXT],
             "hint": error.hint[:MAX_TEXT],
             "details": tuple(line[:MAX_TEXT] for line in error.details[:MAX_DETAILS]),
         }
-        return form.model_validate({"result": told})
+        return form.model_validate({"result": answers})
 
 
 def _run(question: reading.RunQuestion) -> reading.RunAnswer:
@@ -195,11 +195,11 @@ def _leaves(state: ReadState) -> reading.StateAnswer:
 
 def _distance(question: reading.DistanceQuestion) -> StateDistance:
     with (
-        open_captured(FILES, question.first) as one,
-        open_captured(FILES, question.second) as other,
+        open_captured(FILES, question.first) as left,
+        open_captured(FILES, question.second) as right,
     ):
         difference = compare_states(
-            one, other, exclusions=(), threads=_threads(), max_bytes=MAX_STATE_BYTES
+            left, right, exclusions=(), threads=_threads(), max_bytes=MAX_STATE_BYTES
         )
     tensors = tuple(_tensor_distances(difference))
     return StateDistance(total=len(tensors), tensors=tensors[:MAX_DISTANCES])
@@ -207,25 +207,25 @@ def _distance(question: reading.DistanceQuestion) -> StateDistance:
 
 def _tensor_distances(difference: StateDifference) -> Iterator[TensorDistance]:
     """In the order given; a leaf without numbers is left to the digests, which know of it."""
-    for one in difference.differences:
-        if one.numbers is not None:
-            most = one.numbers.max_absolute
+    for difference_ in difference.differences:
+        if difference_.numbers is not None:
+            most = difference_.numbers.max_absolute
             yield TensorDistance(
-                name=CAPTURED + one.path,
-                elements=one.numbers.elements,
-                differing=one.numbers.differing,
-                relative_l2=one.numbers.relative_l2,
+                name=CAPTURED + difference_.path,
+                elements=difference_.numbers.elements,
+                differing=difference_.numbers.differing,
+                relative_l2=difference_.numbers.relative_l2,
                 max_absolute=None if most is None else float(most),
-                finiteness_moved=one.numbers.finiteness_moved,
+                finiteness_moved=difference_.numbers.finiteness_moved,
             )
 
 
 def _weights(question: reading.WeightsQuestion) -> WeightDistance:
     with (
-        open_captured(FILES, question.first) as one,
-        open_captured(FILES, question.second) as other,
+        open_captured(FILES, question.first) as left,
+        open_captured(FILES, question.second) as right,
     ):
-        return weight_distance(one, other, threads=_threads(), max_bytes=MAX_STATE_BYTES)
+        return weight_distance(left, right, threads=_threads(), max_bytes=MAX_STATE_BYTES)
 
 
 def _threads() -> int:

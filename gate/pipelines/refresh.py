@@ -124,15 +124,15 @@ def downloaded(
     adapters: Adapters, top: Path, archives: Sequence[tuple[str, Callable[[Path], str]]]
 ) -> tuple[Offered, ...]:
     """The proposals in artifacts, each read in the confined process."""
-    found = []
+    proposals = []
     with HeadFiles(adapters, top) as untrusted:
         for source, fill in archives:
             adapters.progress.step(f"reading {source}")
             try:
-                found.append(Offered(source=source, entry=untrusted.archived_entry(fill)))
+                proposals.append(Offered(source=source, entry=untrusted.archived_entry(fill)))
             except GateError as fault:
-                found.append(Offered(source=source, fault=fault.message))
-    return tuple(found)
+                proposals.append(Offered(source=source, fault=fault.message))
+    return tuple(proposals)
 
 
 def in_folder(adapters: Adapters, top: Path, folder: Path) -> tuple[Offered, ...]:
@@ -147,16 +147,16 @@ def in_folder(adapters: Adapters, top: Path, folder: Path) -> tuple[Offered, ...
             hint=f"Name a folder with 1 to {MAX_OFFERED:,} of them, such as what `gh run download` "
             "made.",
         )
-    found = []
+    proposals = []
     with HeadFiles(adapters, top) as untrusted:
         for path in paths:
             source = path.relative_to(folder).as_posix()
             try:
                 files.refuse_links(path, below=folder)
-                found.append(_read(untrusted, adapters, path, source))
+                proposals.append(_read(untrusted, adapters, path, source))
             except GateError as fault:
-                found.append(Offered(source=source, fault=fault.message))
-    return tuple(found)
+                proposals.append(Offered(source=source, fault=fault.message))
+    return tuple(proposals)
 
 
 def _below(files: Files, folder: Path, depth: int) -> Iterator[Path]:
@@ -185,7 +185,7 @@ def refresh_rows(
     requests: Sequence[GateRequest], adapters: Adapters, offered: Sequence[Offered]
 ) -> tuple[RowAndProposal, ...]:
     """What becomes of each proposal: written, known already, or refused with the reason."""
-    rows = tuple(_row(requests, adapters, one) for one in offered)
+    rows = tuple(_row(requests, adapters, offer) for offer in offered)
     return tuple(_beside_others(number, rows) for number in range(len(rows)))
 
 
@@ -200,8 +200,8 @@ def _row(requests: Sequence[GateRequest], adapters: Adapters, offered: Offered) 
         return RowAndProposal(row=_refused(offered, f"{which}: {names}"))
     (request,) = fits
     try:
-        found = fitting(proposal_of(request, adapters, entry), request, adapters)
-        proposal = replace(found, package_sha256=offered.package_sha256)
+        fitted = fitting(proposal_of(request, adapters, entry), request, adapters)
+        proposal = replace(fitted, package_sha256=offered.package_sha256)
         # refuses what rests on too few runs
         accepted(request, adapters, proposal, "refresh", "")
     except GateError as fault:
@@ -297,9 +297,9 @@ def _noise(
         return None
     values = [
         value
-        for one in baseline.entries
-        if one.training == entry.training and not one.provisional
-        for series in one.metrics
+        for known in baseline.entries
+        if known.training == entry.training and not known.provisional
+        for series in known.metrics
         if series.name == movement.metric
         for step, value in series.points.pairs()
         if step == movement.step

@@ -126,9 +126,9 @@ def _seal_checked(package: Path, kept: KeptEvidence, verified: Verified | None) 
         return SealChecked()
     if kept.call is None:
         raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
-    found = verified(package, Expected(commit=kept.call.commit))
-    check_same_file(kept, found.package_sha256)
-    return SealChecked(key_id=found.key_id, identity=found.identity)
+    seal = verified(package, Expected(commit=kept.call.commit))
+    check_same_file(kept, seal.package_sha256)
+    return SealChecked(key_id=seal.key_id, identity=seal.identity)
 
 
 def reproduce(
@@ -233,9 +233,9 @@ def _with_seeds(request: GateRequest, seeds: int) -> GateRequest:
     if not seeds:
         return request
     settings = request.settings
-    wanted = tuple((settings.train.seed + number) % SEEDS_END for number in range(seeds))
+    seeds_asked = tuple((settings.train.seed + number) % SEEDS_END for number in range(seeds))
     policy = settings.policy.model_copy(update={"level": Level.STATISTICAL})
-    here = settings.model_copy(update={"seeds": wanted, "policy": policy})
+    here = settings.model_copy(update={"seeds": seeds_asked, "policy": policy})
     return replace(request, settings=here)
 
 
@@ -267,7 +267,7 @@ def _with_first(
     run: RunEvidence, further: tuple[SeededRun, ...], settings: GateSettings
 ) -> tuple[SeedResult, ...]:
     own = seed_result(run, settings.train.seed, "", settings.policy)
-    return (own, *(one.result for one in further))
+    return (own, *(seed.result for seed in further))
 
 
 def _judged(kept: EvidenceSet, evidence: EvidenceSet, settings: GateSettings) -> LevelResult | None:
@@ -311,7 +311,7 @@ def _outcome_of_runs(seen: _Seen, settings: GateSettings) -> ReproductionOutcome
         )
     # where nothing moved, the same bits are promised: there a spread excuses nothing
     excused = seen.same_code and not seen.comparison.same_environment and seen.comparison.comparable
-    if excused and seen.spread and all(one.inside for one in seen.spread):
+    if excused and seen.spread and all(spread.inside for spread in seen.spread):
         return ReproductionOutcome.WITHIN_SPREAD
     return ReproductionOutcome.DIFFERS
 

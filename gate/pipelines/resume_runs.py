@@ -55,12 +55,12 @@ def run_resumed(trainings: Trainings, first: RunEvidence) -> tuple[RunEvidence, 
     try:
         _make(trainings, resume, first, made)
     except (RunError, EvidenceError) as fault:
-        told = ResumeFault(
+        resume_fault = ResumeFault(
             message=fault.message[:MAX_MESSAGE],
             hint=fault.hint[:MAX_HINT],
             details=fault.details[:MAX_DETAILS],
         )
-        trainings.ended.resume = trainings.ended.resume.model_copy(update={"fault": told})
+        trainings.ended.resume = trainings.ended.resume.model_copy(update={"fault": resume_fault})
     return tuple(made)
 
 
@@ -165,7 +165,7 @@ def refuse_other_end(step: int, resume: ResumeSettings, last: int) -> None:
 
 def refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None:
     """Raise `RunError` where the checkpoint was open for writing when the run was killed."""
-    writing = [name for one in interrupted.boundaries for name in one.writing]
+    writing = [name for boundary in interrupted.boundaries for name in boundary.writing]
     if writing:
         raise RunError(
             f"the checkpoint {resume.checkpoint} (resume.checkpoint) was still being written when "
@@ -205,7 +205,7 @@ def missing_checkpoint(
 
 def _cut_save(interrupted: RunEvidence) -> str:
     """What to do where another file was being written when the run was killed; else empty."""
-    names = [name for one in interrupted.boundaries for name in one.beside]
+    names = [name for boundary in interrupted.boundaries for name in boundary.beside]
     return (
         f"{names[0]!a} was being written when the run was killed. {WAIT_FOR_SAVE}" if names else ""
     )
@@ -213,7 +213,7 @@ def _cut_save(interrupted: RunEvidence) -> str:
 
 def _saved(run: RunEvidence) -> tuple[str, ...]:
     """Paths of what a run saved into the commit's tree."""
-    return tuple(one.call for one in run.sources if one.kind is SourceKind.SAVED)
+    return tuple(source.call for source in run.sources if source.kind is SourceKind.SAVED)
 
 
 def _without_step(fault: EvidenceError, left: int) -> RunError | EvidenceError:

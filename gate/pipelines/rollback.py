@@ -182,9 +182,9 @@ def packages_in(folder: Path, files: Files) -> tuple[Candidate, ...]:
         below = folder / name
         if files.is_folder(below):
             inside = files.list_names(below, max_names=MAX_NAMES)
-            places += [below / one for one in inside if one.endswith(".tar")]
-    found = [_candidate(place, files) for place in places if _may_be_package(place, files)]
-    return tuple(sorted(found, key=lambda one: newest_first(one.created_at)))
+            places += [below / file_name for file_name in inside if file_name.endswith(".tar")]
+    packages = [_candidate(place, files) for place in places if _may_be_package(place, files)]
+    return tuple(sorted(packages, key=lambda candidate: newest_first(candidate.created_at)))
 
 
 def _may_be_package(place: Path, files: Files) -> bool:
@@ -271,7 +271,7 @@ def chosen_files(model: PackedModel, name: str) -> Mapping[str, PackedFile]:
     captured = {STATE_MEMBER.rpartition("/")[2]: model.captured} if model.captured else {}
     every = captured | own
     if name not in every:
-        known = joined([safe_line(one) for one in sorted(every)[:SHOWN]])
+        known = joined([safe_line(path) for path in sorted(every)[:SHOWN]])
         raise SettingsError(
             f"the package's model has no file {safe_line(name)!r}",
             hint=f"It has {count(len(every), 'file')}, among them {known}. Without --model "
@@ -327,8 +327,8 @@ def in_order(candidates: Sequence[Candidate], commits: Sequence[str]) -> list[Ca
     place = {commit: number for number, commit in enumerate(commits)}
     return sorted(
         candidates,
-        key=lambda one: (
-            place.get(one.commit, len(commits)) if one.commit else -1,
-            newest_first(one.created_at),
+        key=lambda candidate: (
+            place.get(candidate.commit, len(commits)) if candidate.commit else -1,
+            newest_first(candidate.created_at),
         ),
     )

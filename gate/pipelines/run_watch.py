@@ -68,7 +68,7 @@ class RunWatch:
         """
         if not going:
             return ""
-        steps = [(step_in(self.files, one.out), one) for one in going]
+        steps = [(step_in(self.files, watched.out), watched) for watched in going]
         # the slowest is the one that is waited for
         step, slowest = min(steps, key=lambda pair: pair[0] / pair[1].max_steps)
         parts = [self._number(over, len(going))]
@@ -85,17 +85,19 @@ class RunWatch:
         which = f"run {last}" if runs == 1 else f"runs {last - runs + 1} to {last}"
         return f"{which} of {self.total}"
 
-    def _left(self, step: int, one: Watched, runs: int) -> float | None:
+    def _left(self, step: int, watched: Watched, runs: int) -> float | None:
         """Seconds until the series ends, by the pace since the first step that was seen."""
         now = self.clock()
-        if self._first is None or self._first[0] != one.begun_seconds:
-            self._first = one.begun_seconds, step, now
+        if self._first is None or self._first[0] != watched.begun_seconds:
+            self._first = watched.begun_seconds, step, now
         _, first_step, first_seconds = self._first
         if step <= first_step or now <= first_seconds:
             return None
         pace = (now - first_seconds) / (step - first_step)
-        here = pace * max(0, one.max_steps - step)
-        whole = sum(self._took) / len(self._took) if self._took else now - one.begun_seconds + here
+        here = pace * max(0, watched.max_steps - step)
+        whole = (
+            sum(self._took) / len(self._took) if self._took else now - watched.begun_seconds + here
+        )
         turns = math.ceil(max(0, self.total - self.done - runs) / runs)
         return here + turns * whole
 
@@ -118,8 +120,8 @@ def last_step(files: Files, path: Path) -> int:
     with files.open_binary(path, max_bytes=LARGEST_BYTES) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - TAIL_BYTES))
-        found = STEP.findall(file.read(TAIL_BYTES))
-    return int(found[-1]) if found else 0
+        steps = STEP.findall(file.read(TAIL_BYTES))
+    return int(steps[-1]) if steps else 0
 
 
 def _rounded(seconds: float) -> str:

@@ -411,8 +411,8 @@ class Trainings:
                 while ended:
                     yield ended.pop(0)
         finally:
-            for one in ended:
-                self._taken(one)
+            for begun in ended:
+                self._taken(begun)
             self._turns.drop()
 
     @property
@@ -434,7 +434,7 @@ class Trainings:
         cost = self.prepared.request.settings.cost
         seconds = seconds_alone(self._first, cost) if self._first else 0.0
         ended = self._turns.run(turn, following, seconds)
-        yield tuple(self._evidence_of(one) for one in ended)
+        yield tuple(self._evidence_of(begun) for begun in ended)
 
     def _prepare_run(
         self, planned: PlannedRun, lane: Lane, cpus: tuple[int, ...]
@@ -453,18 +453,18 @@ class Trainings:
             )
         return request
 
-    def _taken(self, one: Begun) -> tuple[Launcher, RunFolders, tuple[NodeReport, ...]]:
+    def _taken(self, started: Begun) -> tuple[Launcher, RunFolders, tuple[NodeReport, ...]]:
         """The files of a run that has ended are the gate's from now on, those on nodes too."""
-        prepared, planned, result = self.prepared, one.planned, one.result
+        prepared, planned, result = self.prepared, started.planned, started.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
-        launcher = prepared.launcher(planned.environment, planned.commit).in_lane(one.lane)
+        launcher = prepared.launcher(planned.environment, planned.commit).in_lane(started.lane)
         # before anything of the run is read: nobody is left who could change a file meanwhile
-        if one.lane.place is None or not launcher.isolation.in_container:
+        if started.lane.place is None or not launcher.isolation.in_container:
             prepared.adapters.clean_up(launcher.isolation)
-        folders = self.ended.move_here(one.lane.root, planned.varied)
-        self._turns.release(one)
-        reports = self._gathered(one.request.step, result, folders.out)
-        begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
+        folders = self.ended.move_here(started.lane.root, planned.varied)
+        self._turns.release(started)
+        reports = self._gathered(started.request.step, result, folders.out)
+        begun, lane = prepared.call.at(started.begun_seconds), started.lane.number
         wall = round(result.wall_seconds, 3)
         # a run that failed, or was stopped, took its time as well
         prepared.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
@@ -485,15 +485,15 @@ class Trainings:
             prepared.adapters.cluster.collect(step)
             return gather(prepared.adapters, prepared.reader.ask, step, out)
 
-    def _evidence_of(self, one: Begun) -> RunEvidence:
-        prepared, planned, result = self.prepared, one.planned, one.result
+    def _evidence_of(self, started: Begun) -> RunEvidence:
+        prepared, planned, result = self.prepared, started.planned, started.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
-        launcher, folders, reports = self._taken(one)
+        launcher, folders, reports = self._taken(started)
         result = as_its_task_ended(result, reports)
         snapshot = prepared.snapshots[planned.commit]
-        begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
-        if one.beside and short_of_room(result):
-            return self._repeated(one)
+        begun, lane = prepared.call.at(started.begun_seconds), started.lane.number
+        if started.beside and short_of_room(result):
+            return self._repeated(started)
         failure: RunError | None = None
         # a launcher may take the gate's stop for a failure: what every rank says of it decides
         failed = result.exit_code > 0 and not (result.timed_out or result.out_of_memory)
@@ -501,9 +501,9 @@ class Trainings:
         end = RunEnd() if ended_well else self.ended.end(folders)
         try:
             if not (failed and end.by_stop):
-                launcher.refuse_failure(planned, snapshot, one.request, result, end)
+                launcher.refuse_failure(planned, snapshot, started.request, result, end)
         except RunError as fault:
-            placed = with_node_at_fault(fault, reports, one.request.step)
+            placed = with_node_at_fault(fault, reports, started.request.step)
             detailed = with_missing_file(
                 placed, folders.tree, snapshot, prepared.not_committed, prepared.project
             )
@@ -511,8 +511,8 @@ class Trainings:
             if planned.ends_after is None or result.timed_out:
                 raise failure from fault
         beside = self._failed_beside.pop(planned.label, ())
-        told = one.times | {"begun_seconds": begun, "lane": lane, "failed_beside": beside}
-        record = launcher.record_of(planned, one.request, result).model_copy(update=told)
+        timing = started.times | {"begun_seconds": begun, "lane": lane, "failed_beside": beside}
+        record = launcher.record_of(planned, started.request, result).model_copy(update=timing)
         with prepared.call.own(OwnWork.READING, planned.label):
             read = self._read(planned, record, result.output, failure)
         evidence = with_nodes(read.evidence, reports)
@@ -542,16 +542,16 @@ class Trainings:
             raise failure
         return read
 
-    def _repeated(self, one: Begun) -> RunEvidence:
+    def _repeated(self, begun: Begun) -> RunEvidence:
         """Memory, time or a port that another run took is no fault of this one."""
-        self._failed_beside[one.planned.label] = one.beside
-        self._tell_repeated(one)
-        return self.run(one.planned)
+        self._failed_beside[begun.planned.label] = begun.beside
+        self._tell_repeated(begun)
+        return self.run(begun.planned)
 
-    def _tell_repeated(self, one: Begun) -> None:
-        others = " and ".join(one.beside)
+    def _tell_repeated(self, begun: Begun) -> None:
+        others = " and ".join(begun.beside)
         self.prepared.adapters.progress.step(
-            f"run {one.planned.label} failed side by side with {others}, perhaps for lack of "
+            f"run {begun.planned.label} failed side by side with {others}, perhaps for lack of "
             "memory or a port: it is re-run alone"
         )
         self._fitting.most = 1

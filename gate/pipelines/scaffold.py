@@ -201,8 +201,8 @@ def environments(names: tuple[str, ...]) -> tuple[str, ...]:
 def _ignore_lines(tree: WorkTree) -> tuple[str, ...]:
     present = {line.strip().strip("/") for line in tree.gitignore.splitlines()}
     # an environment that git ignores already is not among the names
-    wanted = (OUTPUT_FOLDER, *map(_pattern, environments(tree.names)))
-    return tuple(line for line in wanted if line.strip("/") not in present)
+    names = (OUTPUT_FOLDER, *map(_pattern, environments(tree.names)))
+    return tuple(line for line in names if line.strip("/") not in present)
 
 
 def _pattern(folder: str) -> str:
@@ -242,8 +242,8 @@ def find_trainings(sources: Mapping[str, str]) -> tuple[Training, ...]:
     framework above it and calls `backward`, `fit` or a trainer, or has the name of a training.
     Where none does, a script counts that has the name alone.
     """
-    looked = [found for path in sorted(sources) for found in _looked_at(path, sources)]
-    central = [found for found in looked if not OUTSKIRTS & set(_parts(found[1].script))]
+    looked = [training for path in sorted(sources) for training in _looked_at(path, sources)]
+    central = [training for training in looked if not OUTSKIRTS & set(_parts(training[1].script))]
     for sure in (True, False):
         for choice in (central, looked):
             ranked = [training for sign, training in choice if sign == sure]

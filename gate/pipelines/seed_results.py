@@ -40,13 +40,13 @@ def head_results(evidence: EvidenceSet, settings: GateSettings) -> Results:
     if settings.policy.level is Level.STATISTICAL:
         first = evidence.runs_of(RunMode.STRICT)[0]
         own = (seed_result(first, settings.train.seed, "", settings.policy),)
-    results = (*own, *(one.result for one in evidence.seeded))
-    return tuple(sorted(results, key=lambda one: (one.variant, one.seed)))
+    results = (*own, *(seed.result for seed in evidence.seeded))
+    return tuple(sorted(results, key=lambda result: (result.variant, result.seed)))
 
 
 def unfit_seeds(evidence: EvidenceSet, settings: GateSettings) -> str:
     """Why the results of the seeds may be neither judged nor recorded, or the empty text."""
-    broken = next((one.not_finite for one in evidence.seeded if one.not_finite), "")
+    broken = next((seed.not_finite for seed in evidence.seeded if seed.not_finite), "")
     return broken or seeds_without_effect(head_results(evidence, settings))
 
 

@@ -26,7 +26,7 @@ def run_seeds(trainings: Trainings, first: RunEvidence) -> tuple[SeededRun, ...]
     if planned:
         prepared.adapters.progress.step(announced(settings, first.run.wall_seconds))
     runs = trainings.together(planned)
-    return tuple(_seeded(settings, *one, first) for one in zip(planned, runs, strict=True))
+    return tuple(_seeded(settings, *plan, first) for plan in zip(planned, runs, strict=True))
 
 
 def announced(settings: GateSettings, wall_seconds: float) -> str:

@@ -46,7 +46,7 @@ def try_settings(trainings: Trainings, closed: ClosedCase, budget: Budget) -> Tr
     """
     strict, outcome = closed.case.strict, closed.decision.outcome
     # a default run that differs, where strict runs agree, is a fault too rare for a few pairs
-    apart = [one for one in closed.case.repeats if not one.numerically_equal]
+    apart = [repeat for repeat in closed.case.repeats if not repeat.numerically_equal]
     diagnosis = closed.diagnosis
     if outcome is not Outcome.NONDETERMINISTIC or not apart or diagnosis is None:
         return None
@@ -98,17 +98,17 @@ class _Ladder:
 
     def climbed(self, chosen: tuple[Candidate, ...]) -> TriedSettings:
         """What was tried, and what there was no time for."""
-        found = TriedSettings(pairs=self._controls[0], differing=self._controls[1])
+        tried = TriedSettings(pairs=self._controls[0], differing=self._controls[1])
         for place, candidate in enumerate(chosen):
             if not self._fits(self._last):
-                names = tuple(one.written for one in chosen[place:])
-                return found.model_copy(update={"untried": names})
+                names = tuple(setting.written for setting in chosen[place:])
+                return tried.model_copy(update={"untried": names})
             made = self._tried(candidate)
-            found = self._made_sure(_with(found, made.said), made)
-            last = found.tried[-1]
-            if found.is_certain(last) and last.telling:
+            tried = self._made_sure(_with(tried, made.said), made)
+            last = tried.tried[-1]
+            if tried.is_certain(last) and last.telling:
                 break
-        return found
+        return tried
 
     def _fits(self, last: int, runs: int = 2) -> bool:
         """Whether so many runs up to this step fit into the budget, as far as can be told."""
@@ -168,20 +168,20 @@ class _Ladder:
         said = said.model_copy(update=update)
         return _Made(said=said, candidate=again, reference=second[0] if agree else None)
 
-    def _made_sure(self, found: TriedSettings, made: _Made) -> TriedSettings:
+    def _made_sure(self, tried: TriedSettings, made: _Made) -> TriedSettings:
         """More runs with the setting and without, until chance hardly makes it look so."""
         said = made.said
-        while said.helps and made.reference is not None and not found.is_certain(said):
-            pairs, differing = found.without(said)
+        while said.helps and made.reference is not None and not tried.is_certain(said):
+            pairs, differing = tried.without(said)
             try:
                 if pairs < CERTAIN_CONTROLS:
                     if said.runs < CERTAIN_RUNS or not self._fits(self._last):
                         break
-                    apart = self._agree(*self._pair(PLAIN, found.pairs + 1))
+                    apart = self._agree(*self._pair(PLAIN, tried.pairs + 1))
                     if apart is None:
                         break
-                    counts = {"pairs": found.pairs + 1, "differing": found.differing + (not apart)}
-                    found = found.model_copy(update=counts)
+                    counts = {"pairs": tried.pairs + 1, "differing": tried.differing + (not apart)}
+                    tried = tried.model_copy(update=counts)
                     continue
                 needed = runs_needed(pairs, differing)
                 if needed > MOST_EQUAL_RUNS or not self._fits(self._last, needed - said.runs):
@@ -195,12 +195,12 @@ class _Ladder:
             said = said.model_copy(update={"agree": equal, "runs": said.runs + 1})
             if not equal:
                 said = said.model_copy(update={"follows": None, "slower": None})
-            found = _with(found.model_copy(update={"tried": found.tried[:-1]}), said)
-        return found
+            tried = _with(tried.model_copy(update={"tried": tried.tried[:-1]}), said)
+        return tried
 
     def _pair(self, candidate: Candidate, number: int, *, whole: bool = False) -> Pair:
-        one = self._run(candidate, number, whole=whole)
-        return one, self._run(candidate, number + 1, whole=whole)
+        run = self._run(candidate, number, whole=whole)
+        return run, self._run(candidate, number + 1, whole=whole)
 
     def _run(self, candidate: Candidate, number: int, *, whole: bool = False) -> RunEvidence:
         last = self._steps if whole else self._last
@@ -217,17 +217,17 @@ class _Ladder:
         planned, clock = plan_trial(number, trial), self._trainings.prepared.adapters.clock
         return run_within(self._budget, clock, lambda: self._trainings.run(planned))
 
-    def _agree(self, one: RunEvidence, other: RunEvidence) -> bool | None:
+    def _agree(self, left: RunEvidence, right: RunEvidence) -> bool | None:
         """Whether two runs of one length are equal, the thing that differs included.
 
         None where that was not compared: what was, says nothing then.
         """
-        compared = against_run(one, other, self._settings)
+        compared = against_run(left, right, self._settings)
         if compared.differs:
             return False
         if self._first is None:
             return compared.numerically_equal
-        return same_thing(self._first, one, other)
+        return same_thing(self._first, left, right)
 
     def _alike(self, whole: RunEvidence, again: RunEvidence) -> bool | None:
         """The same of a whole run and one that may have ended earlier."""
@@ -254,5 +254,5 @@ class _Ladder:
         )
 
 
-def _with(found: TriedSettings, said: TriedSetting) -> TriedSettings:
-    return found.model_copy(update={"tried": (*found.tried, said)})
+def _with(tried: TriedSettings, said: TriedSetting) -> TriedSettings:
+    return tried.model_copy(update={"tried": (*tried.tried, said)})

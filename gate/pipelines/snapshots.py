@@ -152,7 +152,7 @@ def is_of_training(request: GateRequest, path: str) -> bool:
 # asked for every file of a commit
 @lru_cache(maxsize=8)
 def _patterns(files: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(f"{compiled(one)}(/.*)?", re.DOTALL) for one in files)
+    return tuple(re.compile(f"{compiled(pattern)}(/.*)?", re.DOTALL) for pattern in files)
 
 
 def part_of(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
@@ -186,16 +186,16 @@ def export_all(
     request: GateRequest, adapters: Adapters, work: Path, *, runs_base: bool
 ) -> tuple[dict[Commit, Snapshot], RepositoryError | None]:
     """All that may be trained, and why the base cannot be: git never looks at the clone later."""
-    found = {Commit.HEAD: export_snapshot(Commit.HEAD, request, adapters, work)}
+    snapshots = {Commit.HEAD: export_snapshot(Commit.HEAD, request, adapters, work)}
     no_base = None
     if request.base_commit and runs_base:
         try:
-            found[Commit.BASE] = export_snapshot(Commit.BASE, request, adapters, work)
+            snapshots[Commit.BASE] = export_snapshot(Commit.BASE, request, adapters, work)
         except RepositoryError as fault:
             # most often the base is never run: its fault counts when it is
             no_base = fault
-    check_snapshots(found, adapters.files)
-    return found, no_base
+    check_snapshots(snapshots, adapters.files)
+    return snapshots, no_base
 
 
 def check_snapshots(snapshots: Mapping[Commit, Snapshot], files: Files) -> None:

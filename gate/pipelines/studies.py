@@ -100,9 +100,9 @@ def rank_arms(text: str, command: tuple[str, ...]) -> dict[str, tuple[str, ...]]
 
 
 def _with_ranks(command: tuple[str, ...], ranks: int) -> tuple[str, ...]:
-    found = with_ranks(command, ranks)
-    if found is not None:
-        return found
+    with_ranks_ = with_ranks(command, ranks)
+    if with_ranks_ is not None:
+        return with_ranks_
     raise SettingsError(
         f"nothing in the command says how many ranks it starts: {safe_line(shlex.join(command))}",
         hint=f"Say it with {RANKS_WORD}: {EXAMPLE}",
@@ -139,7 +139,7 @@ def run_study(
         if kind is StudyKind.SEEDS:
             made = trainings.together(planned)
         else:
-            made = tuple(_alone(trainings, one, kind) for one in planned)
+            made = tuple(_alone(trainings, plan, kind) for plan in planned)
         evidence = trainings.ended.evidence(made)
         isolation = trainings.ended.isolation.described
     return study_document(request, evidence, kind, arms, chosen, isolation=isolation)
@@ -167,7 +167,7 @@ def study_document(
     own = study_runs(by_arm, seeds, settings)
     own_by_arm = {name: tuple(run for run in own if run.arm == name) for name in arms}
     reference, *others = arms
-    found = {
+    figures = {
         name: study_arm(
             name, arms[name], by_arm[name], own_by_arm[name], by_arm[reference][0], settings
         )
@@ -179,18 +179,18 @@ def study_document(
         mode=evidence.runs[0].run.mode,
         seeds=seeds,
         order=tuple(run.run.label for run in evidence.runs),
-        arms=tuple(found.values()),
+        arms=tuple(figures.values()),
         runs=own,
         contrasts=tuple(
             arm_contrast(
-                (found[reference], found[name]),
+                (figures[reference], figures[name]),
                 (by_arm[reference], by_arm[name]),
                 (own_by_arm[reference], own_by_arm[name]),
                 settings,
             )
             for name in others
         ),
-        notes=tuple(_notes(settings, evidence, tuple(found.values()))),
+        notes=tuple(_notes(settings, evidence, tuple(figures.values()))),
     )
 
 
@@ -216,11 +216,11 @@ def _notes(
         )
     cores, threads = len(os.sched_getaffinity(0)), evidence.runs[0].environment.part("threads")
     ranks = max(arm.ranks for arm in arms)
-    each = int(threads) if threads.isdecimal() else 1
-    if ranks * each > cores and not evidence.runs[0].environment.on_gpu:
+    thread_count = int(threads) if threads.isdecimal() else 1
+    if ranks * thread_count > cores and not evidence.runs[0].environment.on_gpu:
         yield (
-            f"{count(ranks, 'rank')} of {count(each, 'thread')} share {count(cores, 'core')}: "
-            "their speed says more of this machine than of the training"
+            f"{count(ranks, 'rank')} of {count(thread_count, 'thread')} share "
+            f"{count(cores, 'core')}: their speed says more of this machine than of the training"
         )
     if evidence.gpu_missed:
         yield f"the training used no GPU: {evidence.gpu_missed.found}"

@@ -39,12 +39,12 @@ def locks_of_commits(
 
     The base may lack what the settings name: it may be older than the lock.
     """
-    found: dict[Commit, tuple[LockFile, ...]] = {}
+    locks: dict[Commit, tuple[LockFile, ...]] = {}
     for which, tree in trees.items():
         files.fresh_folder(folder)
         required = which is Commit.HEAD
-        found[which] = read_locks(request, tree, folder, files, ask, required=required)
-    return found
+        locks[which] = read_locks(request, tree, folder, files, ask, required=required)
+    return locks
 
 
 def read_locks(
@@ -57,10 +57,10 @@ def read_locks(
     only found keeps its problem for a finding.
     """
     named = tuple(dict.fromkeys(map(request.repository_path, request.settings.environment.locks)))
-    found = (name for name in _beside(request, tree, files) if name not in named)
+    names = (name for name in _beside(request, tree, files) if name not in named)
     copies: dict[str, Path] = {}
     locks: list[LockFile] = []
-    for number, name in enumerate((*named, *found)):
+    for number, name in enumerate((*named, *names)):
         if number == MAX_LOCKS:
             break
         copy = folder / f"lock-{number}"
@@ -139,7 +139,7 @@ def pointers_of_commit(
     base commit that may be older, an entry whose files are not there is left out. Raises
     `DataError` for a file that is missing, a link, too large, or no proper pointer.
     """
-    found: dict[str, DataPointers] = {}
+    pointers: dict[str, DataPointers] = {}
     for source in request.settings.data:
         if not source.in_tree:
             continue
@@ -152,20 +152,20 @@ def pointers_of_commit(
             if required:
                 raise _missing(source)
             continue
-        found[source.label] = tuple(_read(source, named, (tree, folder), files, ask))
-    _refuse_one_place(found)
-    return found
+        pointers[source.label] = tuple(_read(source, named, (tree, folder), files, ask))
+    _refuse_one_place(pointers)
+    return pointers
 
 
-def _refuse_one_place(found: dict[str, DataPointers]) -> None:
+def _refuse_one_place(by_path: dict[str, DataPointers]) -> None:
     """Two entries cannot both be shown at one path, or one within the other."""
     owners = {
         pointer.path: label
-        for label, pointers in found.items()
+        for label, pointers in by_path.items()
         for pointer in pointers
         if pointer.kind is DataKind.DVC
     }
-    for label, pointers in found.items():
+    for label, pointers in by_path.items():
         for pointer in pointers:
             above = (
                 str(path)
@@ -201,13 +201,13 @@ def _lfs_files(
 ) -> tuple[str, ...]:
     """The files that a pattern matches, by their paths from the root; no link is followed."""
     pattern = request.repository_path(source.lfs or "")
-    found = tuple(islice(_matches(tree, pattern.split("/"), files), MAX_POINTERS + 1))
-    if len(found) > MAX_POINTERS:
+    paths = tuple(islice(_matches(tree, pattern.split("/"), files), MAX_POINTERS + 1))
+    if len(paths) > MAX_POINTERS:
         raise DataError(
             f"data: {source.label}: the pattern matches more than {MAX_POINTERS:,} files",
             hint="Name fewer, in several entries, or keep such data as one archive.",
         )
-    return found
+    return paths
 
 
 def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
@@ -260,13 +260,13 @@ def _names(
 
 def _reached(pattern: list[str], states: tuple[int, ...]) -> tuple[int, ...]:
     """States with those that `**` leads to, as it may stand for no folder at all."""
-    found = set(states)
-    for state in sorted(found):
+    reached = set(states)
+    for state in sorted(reached):
         ahead = state
         while ahead < len(pattern) and pattern[ahead] == ANY_FOLDERS:
             ahead += 1
-            found.add(ahead)
-    return tuple(sorted(found))
+            reached.add(ahead)
+    return tuple(sorted(reached))
 
 
 def _steps(pattern: list[str], states: tuple[int, ...], name: str) -> Iterator[int]:

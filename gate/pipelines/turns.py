@@ -48,16 +48,18 @@ def places_of(
     the person who waits is told why.
     """
     folder = work / "run"
-    one = Places(lanes=(Lane(number=0, root=folder, seen=folder, account=isolation.credentials),))
+    places = Places(
+        lanes=(Lane(number=0, root=folder, seen=folder, account=isolation.credentials),)
+    )
     # the nodes of a cluster are one place: what goes at the same time there is one run's ranks
     if runs == 1 or isolation.job is not None:
-        return one
+        return places
     room = adapters.room()
     host = isolation.host_variables(adapters.host, settings.train.pass_env)
     threads = threads_of_a_run(settings, host)
     sets = core_sets(settings.runs.parallel, threads, room, runs)
     if not sets or room.free_bytes < AHEAD_BYTES:
-        return one
+        return places
     accounts: tuple[Credentials | None, ...] = (isolation.credentials,)
     obstacle = "too many accounts for trainings are in use"
     try:
@@ -67,7 +69,7 @@ def places_of(
         obstacle = fault.message
     if len(accounts) <= PAIR:
         adapters.progress.step(f"runs go one after the other: {obstacle}")
-        return one
+        return places
     sets = sets[: len(accounts) - 1]
     # a run sees its own lane at another path, and may not read the others at theirs
     adapters.files.fresh_folder(work / "lanes", mode=0o700)
@@ -153,7 +155,7 @@ class Fitting:
             self.most = 1
             return self.most
         room, counts = self._adapters.room(), range(self._at_a_time, 1, -1)
-        self.most = next((one for one in counts if fits_beside(first, room, one)), 1)
+        self.most = next((count for count in counts if fits_beside(first, room, count)), 1)
         return self.most
 
 
@@ -241,7 +243,7 @@ class Turns:
         waiting, going = list(turn.runs), list[Begun]()
         begun = self._clock.seconds()
         with self._progress.running(turn.runs[0].described_with(turn.runs[1:])) as reached:
-            while waiting or any(one.result is None for one in going):
+            while waiting or any(started.result is None for started in going):
                 due = not going or not turn.staggered or self._is_due(going, alone_seconds)
                 while waiting and due:
                     going.append(self._go(waiting.pop(0), going))
@@ -250,11 +252,13 @@ class Turns:
                 left = self._left(going, alone_seconds) if waiting else LOOK_SECONDS
                 self._follow(left, going, reached)
                 self._note_ends(going)
-                if not turn.independent and any(one.failed for one in going):
+                if not turn.independent and any(started.failed for started in going):
                     waiting.clear()
                     self._stop(going)
         self.watch.ended(len(turn.runs), self._clock.seconds() - begun)
-        return tuple(going if turn.independent else sorted(going, key=lambda one: not one.failed))
+        return tuple(
+            going if turn.independent else sorted(going, key=lambda started: not started.failed)
+        )
 
     def _follow(self, seconds: float, going: list[Begun], reached: Reached | None) -> None:
         """Until a run ends, at most for so long; where somebody watches, with a look a second."""
@@ -262,14 +266,14 @@ class Turns:
             self._group.follow(seconds)
             return
         self._group.follow(min(seconds, LOOK_EACH_SECONDS))
-        living = [self._watched(one) for one in going if one.result is None]
+        living = [self._watched(begun) for begun in going if begun.result is None]
         reached(self.watch.words(living, over=len(going) - len(living)))
 
-    def _watched(self, one: Begun) -> Watched:
+    def _watched(self, begun: Begun) -> Watched:
         return Watched(
-            out=run_folders(one.lane.root, one.planned.varied).out,
-            begun_seconds=one.begun_seconds,
-            max_steps=training_of(one.planned, self._train).max_steps,
+            out=run_folders(begun.lane.root, begun.planned.varied).out,
+            begun_seconds=begun.begun_seconds,
+            max_steps=training_of(begun.planned, self._train).max_steps,
         )
 
     def release(self, begun: Begun) -> None:
@@ -287,19 +291,21 @@ class Turns:
         return going[-1].begun_seconds + alone_seconds - self._clock.seconds()
 
     def _go(self, planned: PlannedRun, going: list[Begun]) -> Begun:
-        ahead = next((one for one in self._ahead if one.planned.label == planned.label), None)
+        ahead = next(
+            (started for started in self._ahead if started.planned.label == planned.label), None
+        )
         if ahead is not None:
             self._ahead.remove(ahead)
-        one = ahead or self._begin(planned)
+        begun = ahead or self._begin(planned)
         beside = [other for other in going if other.result is None]
         for other in beside:
             other.beside = (*other.beside, planned.label)
-        one.beside = tuple(other.planned.label for other in beside)
-        if one.lane.place is not None:
-            self._files.write_new(sign_of(run_folders(one.lane.root)), b"")
-        one.begun_seconds = self._clock.seconds()
-        one.started.let_go()
-        return one
+        begun.beside = tuple(other.planned.label for other in beside)
+        if begun.lane.place is not None:
+            self._files.write_new(sign_of(run_folders(begun.lane.root)), b"")
+        begun.begun_seconds = self._clock.seconds()
+        begun.started.let_go()
+        return begun
 
     def _begin(self, planned: PlannedRun) -> Begun:
         lane, cores = self._free.pop(0), self._free_cores.pop(0)
@@ -321,7 +327,7 @@ class Turns:
         )
 
     def _start_ahead(self, following: tuple[PlannedRun, ...]) -> None:
-        begun = {one.planned.label for one in self._ahead}
+        begun = {started.planned.label for started in self._ahead}
         for planned in following:
             if not (self._free and self._free_cores) or self.at_a_time == 1:
                 return
@@ -329,24 +335,24 @@ class Turns:
                 self._ahead.append(self._begin(planned))
 
     def _stop(self, going: list[Begun]) -> None:
-        for one in going:
-            if one.result is None:
-                one.started.stop()
+        for begun in going:
+            if begun.result is None:
+                begun.started.stop()
 
     def _note_ends(self, going: list[Begun]) -> None:
-        for one in going:
-            if one.result is not None and one.cores is not None:
-                self._free_cores.append(one.cores)
-                one.cores = None
+        for begun in going:
+            if begun.result is not None and begun.cores is not None:
+                self._free_cores.append(begun.cores)
+                begun.cores = None
 
-    def _drop_others(self, wanted: tuple[PlannedRun, ...]) -> None:
-        labels = {run.label for run in wanted}
-        dropped = [one for one in self._ahead if one.planned.label not in labels]
-        for one in dropped:
-            one.started.stop()
-            self._ahead.remove(one)
+    def _drop_others(self, planned: tuple[PlannedRun, ...]) -> None:
+        labels = {run.label for run in planned}
+        dropped = [started for started in self._ahead if started.planned.label not in labels]
+        for begun in dropped:
+            begun.started.stop()
+            self._ahead.remove(begun)
         if dropped:
             self._group.follow(0)
         self._note_ends(dropped)
-        for one in dropped:
-            self._free.append(one.lane)
+        for begun in dropped:
+            self._free.append(begun.lane)

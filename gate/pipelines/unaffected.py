@@ -65,13 +65,15 @@ def answered(prepared: Prepared, baselines: Baselines) -> tuple[Gated | None, st
             why = _why_none_fits(request, prepared, baselines.base)
         if not why:
             here = _environment(prepared)
-            newest = max(entries, key=lambda one: one.recorded_at)
-            entries = tuple(one for one in entries if here and _same(one.environment, here))
+            newest = max(entries, key=lambda candidate: candidate.recorded_at)
+            entries = tuple(entry for entry in entries if here and _same(entry.environment, here))
             why = "" if entries else _moved_words(newest, here)
     if why:
         progress.step(f"trains although runs.unaffected is answer: {why}")
         return None, why
-    return _answer(prepared, baselines.base, max(entries, key=lambda one: one.recorded_at)), ""
+    return _answer(
+        prepared, baselines.base, max(entries, key=lambda candidate: candidate.recorded_at)
+    ), ""
 
 
 def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) -> str:
@@ -151,7 +153,11 @@ def _why_none_fits(request: GateRequest, prepared: Prepared, trusted: Baseline |
     files = answering_digest(prepared.snapshots[Commit.HEAD].part_digest, request.settings)
     entry = max(
         trusted.entries,
-        key=lambda one: (one.training == training, one.files_sha256 == files, one.recorded_at),
+        key=lambda candidate: (
+            candidate.training == training,
+            candidate.files_sha256 == files,
+            candidate.recorded_at,
+        ),
     )
     return next(_unlike(entry, training, files, prepared))
 
@@ -200,8 +206,8 @@ def _changed_files(
         except GateError:
             # a clone without that much of the past
             continue
-        if found := tuple(path for path in changed if is_of_training(request, path)):
-            return found
+        if of_training := tuple(path for path in changed if is_of_training(request, path)):
+            return of_training
     return ()
 
 
@@ -220,7 +226,10 @@ def _unseen(settings: GateSettings) -> str:
 
 
 def _other_data(entry: BaselineEntry, prepared: Prepared) -> tuple[str, ...]:
-    sides = [{one.name: one.sha256 for one in sets} for sets in (entry.data, prepared.data)]
+    sides = [
+        {data_set.name: data_set.sha256 for data_set in sets}
+        for sets in (entry.data, prepared.data)
+    ]
     names = sorted(sides[0].keys() | sides[1].keys())
     return tuple(name for name in names if sides[0].get(name) != sides[1].get(name))
 
@@ -233,7 +242,7 @@ def _moved_words(entry: BaselineEntry, here: Environment | None) -> str:
     words = [f"{name} is {here.part(name)}, not {entry.environment.part(name)}" for name in moved]
     if PACKAGES in moved:
         packages = moved_packages(entry.environment.model_copy(update={"imported": ()}), here)
-        names = _listed([one.name for one in packages.counted]) or "another digest"
+        names = _listed([package.name for package in packages.counted]) or "another digest"
         words[moved.index(PACKAGES)] = f"packages moved ({names})"
     return f"the environment is not that of {named}: {_listed(words)}"
 
@@ -324,7 +333,7 @@ def unaffected_verdict(
             from_base=True,
         ),
         unaffected=recorded,
-        data=tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
+        data=tuple(data_set.model_copy(update={"parts": ()}) for data_set in evidence.data),
         environment=entry.environment,
         checkpoint_root=entry.checkpoint.root,
         snapshot_digest=evidence.snapshot_digest,

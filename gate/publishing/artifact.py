@@ -140,8 +140,8 @@ class PublishedPackage:
             ("MLflow run", self.tracked_run),
             ("registered model", self.model_version),
         )
-        told = tuple(f"{name}: {value}" for name, value in facts if value)
-        return (*told, *self.notes, *self.faults)
+        lines = tuple(f"{name}: {value}" for name, value in facts if value)
+        return (*lines, *self.notes, *self.faults)
 
 
 NOT_PUBLISHED: Final = PublishedPackage()

@@ -76,8 +76,8 @@ def _from_docker(host: str, variables: Mapping[str, str], files: Files) -> Login
         return None
     names = (host, f"https://{host}", f"https://{host}/v2/", f"https://{host}/v1/")
     hub = (HUB_KEY,) if host == "registry-1.docker.io" else ()
-    found = next((auths[name] for name in (*names, *hub) if name in auths), None)
-    coded = found.get("auth") if isinstance(found, dict) else None
+    login = next((auths[name] for name in (*names, *hub) if name in auths), None)
+    coded = login.get("auth") if isinstance(login, dict) else None
     return _decoded(coded, path) if isinstance(coded, str) and coded else None
 
 

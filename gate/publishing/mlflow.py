@@ -122,16 +122,16 @@ class MlflowTracker:
     def _experiment(self, server: _Server) -> str:
         name = self._settings.experiment
         query = {"experiment_name": name}
-        found = server.look("experiments/get-by-name", _Experiment, query)
-        if found is None:
+        experiment = server.look("experiments/get-by-name", _Experiment, query)
+        if experiment is None:
             # somebody may be making it at this very moment: then this says that it is there
             with suppress(_ThereAlreadyError):
                 made = server.ask("experiments/create", _ExperimentId, {"name": name})
                 return made.experiment_id
-            found = server.look("experiments/get-by-name", _Experiment, query)
-        if found is None:
+            experiment = server.look("experiments/get-by-name", _Experiment, query)
+        if experiment is None:
             raise server.connection.fault(f"cannot make the experiment {name!r}", PLACE_HINT)
-        return found.experiment.experiment_id
+        return experiment.experiment.experiment_id
 
     def _register(self, server: _Server, info: _RunInfo, run: TrackedRun) -> str:
         """The number of the new version of the model, empty where none is to be registered."""
@@ -182,20 +182,20 @@ class _Server:
         )
         reply = self.connection.ask(ask)
         # a server of something else answers 404 as well, but says no such word
-        code, _ = _told(reply.content)
+        code, _ = _fault_of(reply.content)
         if reply.status == requests.codes.not_found and code == "RESOURCE_DOES_NOT_EXIST":
             return None
         return self._read(kind, reply)
 
     def put_artifact(self, folder: str, file: SealedFile, files: Files) -> None:
         """Upload a file in one pass into the server's own store."""
-        found = _ARTIFACTS.match(folder)
-        if found is None:
+        match = _ARTIFACTS.match(folder)
+        if match is None:
             scheme = folder.partition(":")[0][:20]
             raise self.connection.fault(
                 f"keeps artifacts in a store of its own ({scheme!r}) and takes none", STORE_HINT
             )
-        path = quote(f"{found[1]}/{file.name}")
+        path = quote(f"{match[1]}/{file.name}")
         with files.open_binary(file.path, max_bytes=file.size_bytes) as stream:
             ask = HttpRequest(
                 method="PUT",
@@ -209,7 +209,7 @@ class _Server:
 
     def _read(self, kind: type[_Answer], reply: HttpAnswer) -> _Answer:
         if reply.status != requests.codes.ok:
-            code, words = _told(reply.content)
+            code, words = _fault_of(reply.content)
             if code == "RESOURCE_ALREADY_EXISTS":
                 raise _ThereAlreadyError("it is there")
             denied = reply.status in {requests.codes.unauthorized, requests.codes.forbidden}
@@ -256,9 +256,9 @@ def _earlier_runs(server: _Server, experiment: str, commit: str) -> str:
         "filter": f"tags.`{COMMIT_TAG}` = '{commit}'",
         "max_results": MAX_RUNS_COUNTED,
     }
-    found = len(server.ask("runs/search", _Runs, body).runs)
-    many = "or more " if found == MAX_RUNS_COUNTED else ""
-    return "" if not found else "1 run" if found == 1 else f"{found} {many}runs"
+    count = len(server.ask("runs/search", _Runs, body).runs)
+    many = "or more " if count == MAX_RUNS_COUNTED else ""
+    return "" if not count else "1 run" if count == 1 else f"{count} {many}runs"
 
 
 def _log(server: _Server, run_id: str, run: TrackedRun) -> None:
@@ -299,14 +299,14 @@ def _json(content: bytes) -> object:
     return parse_json(content or b"{}", "the answer", non_finite=True)
 
 
-def _told(content: bytes) -> tuple[str, str]:
+def _fault_of(content: bytes) -> tuple[str, str]:
     """The code and the message of a refusal, both empty where it is none of MLflow's."""
     try:
         answer = _json(content)
     except DocumentError:
         return "", ""
-    found = answer if isinstance(answer, dict) else {}
-    code, message = found.get("error_code"), found.get("message") or found.get("detail")
+    fields = answer if isinstance(answer, dict) else {}
+    code, message = fields.get("error_code"), fields.get("message") or fields.get("detail")
     return (
         code if isinstance(code, str) else "",
         message if isinstance(message, str) else "",

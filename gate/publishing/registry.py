@@ -309,16 +309,16 @@ class OciRegistry:
             return
         # a registry that does not say so keeps no list of what refers to a manifest
         tag = _fallback_tag(digest_of(package))
-        found = client.manifest(tag, max_bytes=MAX_INDEX_BYTES)
-        client.put_manifest(tag, index_with(found, seals), INDEX_TYPE)
+        index = client.manifest(tag, max_bytes=MAX_INDEX_BYTES)
+        client.put_manifest(tag, index_with(index, seals), INDEX_TYPE)
 
     def _free_tag(
         self, client: RegistryClient, artifact: SealedArtifact, digest: str
     ) -> tuple[str, tuple[str, ...]]:
         """The commit's tag, or where another package has it a tag of this one's own."""
         tag = commit_tag(artifact.commit, artifact.gate_id)
-        found = client.manifest(tag, max_bytes=MAX_MANIFEST_BYTES)
-        if found is None or digest_of(found) == digest:
+        manifest = client.manifest(tag, max_bytes=MAX_MANIFEST_BYTES)
+        if manifest is None or digest_of(manifest) == digest:
             return tag, ()
         # somebody may have written the first one down: a name that was given keeps its meaning
         own = f"{tag}-{digest.removeprefix('sha256:')[:SHORT_DIGEST]}"
@@ -334,15 +334,15 @@ class OciRegistry:
             # also where the registry has learned to keep such lists since the package was pushed
             content = client.manifest(_fallback_tag(package), max_bytes=MAX_INDEX_BYTES)
             listed = read_manifest_index(content).manifests if content is not None else []
-        found = list(_of_seals(client, listed, package))
-        if not found:
+        sealed = list(_of_seals(client, listed, package))
+        if not sealed:
             raise PublishError(
                 f"{self._place} has the package, and no seal of it",
                 hint="A copy may lack the objects that refer to it: copy those too.",
             )
-        taken, seals = found[-1]
-        several = f"There are {len(found)} sets of seals; this is {taken}."
-        return _seal_layers(client, seals), (several,) if len(found) > 1 else ()
+        taken, seals = sealed[-1]
+        several = f"There are {len(sealed)} sets of seals; this is {taken}."
+        return _seal_layers(client, seals), (several,) if len(sealed) > 1 else ()
 
     def _refuse_taken(self, paths: Iterable[Path]) -> None:
         for path in paths:
@@ -368,11 +368,11 @@ class OciRegistry:
 
 def _commit_of(tag: str, gate_id: str) -> str:
     """Whose package a tag may name, if that is one of the gate's; the manifest says it again."""
-    found = COMMIT_TAG.match(tag)
-    if found is None:
+    match = COMMIT_TAG.match(tag)
+    if match is None:
         return ""
-    rest = tag.removeprefix(commit_tag(found[1], gate_id))
-    return found[1] if rest == "" or (rest != tag and OWN_TAG.match(rest)) else ""
+    rest = tag.removeprefix(commit_tag(match[1], gate_id))
+    return match[1] if rest == "" or (rest != tag and OWN_TAG.match(rest)) else ""
 
 
 def _looked_at(
@@ -397,7 +397,7 @@ def _looked_at(
 
 
 def _newest_first(packages: Iterable[ListedPackage]) -> list[ListedPackage]:
-    return sorted(packages, key=lambda one: newest_first(one.created_at))
+    return sorted(packages, key=lambda package: newest_first(package.created_at))
 
 
 def _of_seals(
@@ -420,31 +420,33 @@ def _fallback_tag(digest: str) -> str:
     return digest.replace(":", "-")
 
 
-def _package_layer(client: RegistryClient, manifest: Manifest, wanted: WantedPackage) -> Descriptor:
+def _package_layer(
+    client: RegistryClient, manifest: Manifest, package: WantedPackage
+) -> Descriptor:
     layers = [layer for layer in manifest.layers if layer.media_type == PACKAGE_LAYER]
     if manifest.artifact_type != PACKAGE_TYPE or len(layers) != 1:
         raise DocumentError(
             "the artifact under this name is not a package of repro-gate",
             hint="Check the name, and who else may push to it.",
         )
-    if manifest.annotations.get(REVISION) != wanted.commit:
+    if manifest.annotations.get(REVISION) != package.commit:
         raise client.wrong("gave the package of another commit")
-    if layers[0].size > wanted.max_bytes:
+    if layers[0].size > package.max_bytes:
         raise PublishError(
-            f"the package has {layers[0].size:,} bytes, the limit is {wanted.max_bytes:,}",
+            f"the package has {layers[0].size:,} bytes, the limit is {package.max_bytes:,}",
             hint="Raise --max-bytes if that is what you expect.",
         )
     return layers[0]
 
 
 def _seal_layers(client: RegistryClient, seals: Manifest) -> dict[str, Descriptor]:
-    found: dict[str, Descriptor] = {}
+    layers: dict[str, Descriptor] = {}
     for layer in seals.layers:
         name = layer.annotations.get(TITLE, "")
         # a name becomes a path here: only those that a call writes
-        if not SEAL_FILE.match(name) or name in found or layer.size > MAX_SEAL_BYTES:
+        if not SEAL_FILE.match(name) or name in layers or layer.size > MAX_SEAL_BYTES:
             raise client.wrong("lists a file among the seals that is not a seal")
-        found[name] = layer
-    if not found:
+        layers[name] = layer
+    if not layers:
         raise client.wrong("has an empty set of seals")
-    return found
+    return layers

@@ -51,20 +51,20 @@ def read_challenge(header: str) -> Challenge | None:
     if len(header) > MAX_HEADER:
         return None
     starts = list(_SCHEME.finditer(header))
-    found: dict[str, Challenge] = {}
+    challenges: dict[str, Challenge] = {}
     for number, start in enumerate(starts):
         end = starts[number + 1].start() if number + 1 < len(starts) else len(header)
         words = {
             name.lower(): value for name, value in _PARAMETER.findall(header[start.end() : end])
         }
         scheme = start[1].lower()
-        found[scheme] = Challenge(
+        challenges[scheme] = Challenge(
             scheme=scheme,
             realm=words.get("realm", ""),
             service=words.get("service", ""),
             scope=words.get("scope", ""),
         )
-    return found.get("bearer") or found.get("basic")
+    return challenges.get("bearer") or challenges.get("basic")
 
 
 INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
@@ -146,8 +146,8 @@ class RegistryClient:
         if reply.status == NOT_FOUND:
             return None
         self._expect(reply, requests.codes.ok)
-        found = f"sha256:{hashlib.sha256(reply.content).hexdigest()}"
-        if DIGEST.match(reference) and reference != found:
+        digest = f"sha256:{hashlib.sha256(reply.content).hexdigest()}"
+        if DIGEST.match(reference) and reference != digest:
             raise self.wrong(f"gave other bytes than {reference[:19]}… names")
         return reply.content
 
@@ -182,28 +182,28 @@ class RegistryClient:
 
     def tags(self) -> tuple[str, ...]:
         """All tags of the name, page by page; none where nothing was ever pushed to it."""
-        found: dict[str, None] = {}
+        tags: dict[str, None] = {}
         while True:
             # not by the Link header: that may name any address, and a login goes along
-            last = next(reversed(found), "")
+            last = next(reversed(tags), "")
             words = {"n": str(TAGS_A_PAGE)} | ({"last": last} if last else {})
             reply = self._ask(
                 HttpRequest(method="GET", url=f"{self._base}/tags/list?{urlencode(words)}")
             )
-            if reply.status == NOT_FOUND and not found:
+            if reply.status == NOT_FOUND and not tags:
                 return ()
             self._expect(reply, requests.codes.ok)
             try:
                 page = _TAGS_ANSWER.validate_json(reply.content).tags or []
             except ValidationError as error:
                 raise self.wrong("gave no list of its tags") from error
-            before = len(found)
-            found.update(dict.fromkeys(page))
-            if len(found) > MAX_TAGS:
+            before = len(tags)
+            tags.update(dict.fromkeys(page))
+            if len(tags) > MAX_TAGS:
                 raise self.wrong(f"lists more than {MAX_TAGS:,} tags")
             # a page that adds nothing would be asked for again and again
-            if "link" not in reply.headers or len(found) == before:
-                return tuple(found)
+            if "link" not in reply.headers or len(tags) == before:
+                return tuple(tags)
 
     def put_blob(self, file: SealedFile, files: Files) -> bool:
         """Upload a file in one pass unless the registry has it; whether it was sent."""
@@ -307,10 +307,10 @@ class RegistryClient:
             if reply.status != requests.codes.ok:
                 raise connection.refused(reply, LOGIN_HINT, words_of(reply.content))
         try:
-            found = _TOKEN_ANSWER.validate_json(reply.content)
+            answer = _TOKEN_ANSWER.validate_json(reply.content)
         except ValidationError as error:
             raise connection.fault("gave no token", LOGIN_HINT) from error
-        token = found.token or found.access_token
+        token = answer.token or answer.access_token
         # a line end in it would begin a header of its own (CWE-113)
         if not _TOKEN.match(token):
             raise connection.fault("gave no token", LOGIN_HINT)

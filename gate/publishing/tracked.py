@@ -141,11 +141,11 @@ def _configuration(verdict: Verdict) -> dict[str, str]:
 
     Secrets were hidden before anything of it was written.
     """
-    found = verdict.configuration
-    if found is None:
+    configuration = verdict.configuration
+    if configuration is None:
         return {}
-    values = {f"configuration.{name}": _bare(text) for name, text in found.values.items()}
-    return {"configuration_sha256": found.digest, **values}
+    values = {f"configuration.{name}": _bare(text) for name, text in configuration.values.items()}
+    return {"configuration_sha256": configuration.digest, **values}
 
 
 def _bare(text: str) -> str:
@@ -169,9 +169,9 @@ def _knobs(evidence: EvidenceSet) -> dict[str, str]:
 def _metrics(evidence: EvidenceSet) -> Iterator[TrackedMetric]:
     """By step, so that what is too much is the end of each."""
     runs = evidence.runs_of(RunMode.STRICT)
-    found = [
+    metrics = [
         TrackedMetric(name=series.name, step=step, value=value)
         for series in (runs[0].metrics if runs else ())
         for step, value in series.points.pairs()
     ]
-    yield from sorted(found, key=lambda metric: metric.step)
+    yield from sorted(metrics, key=lambda metric: metric.step)

@@ -230,15 +230,15 @@ def calibration_sections(document: CalibrationDocument, limit: int) -> tuple[Sec
     return tuple(section for section in sections if section.table.rows)
 
 
-def _calibrated_row(one: CalibratedTolerance) -> Row:
-    derived = one.rule.derived
+def _calibrated_row(tolerance: CalibratedTolerance) -> Row:
+    derived = tolerance.rule.derived
     return (
-        Cell(one.rule.metric, code=True),
-        Cell(one.rule.steps),
-        Cell(" or ".join(one.use.limits)),
-        Cell(percentage(one.use.least.share if one.use.least else None)),
+        Cell(tolerance.rule.metric, code=True),
+        Cell(tolerance.rule.steps),
+        Cell(" or ".join(tolerance.use.limits)),
+        Cell(percentage(tolerance.use.least.share if tolerance.use.least else None)),
         Cell(magnitude(derived.spread if derived else None)),
-        Cell(f"{one.widest_step}"),
+        Cell(f"{tolerance.widest_step}"),
         Cell(f"{derived.factor:g}" if derived else ""),
     )
 
@@ -321,7 +321,7 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
             Alert(code=finding.code, text=sentences(finding.message, finding.remedy))
             for severity in (Severity.ERROR, Severity.WARNING)
             for finding in verdict.findings
-            if finding.severity is severity and finding.code not in _told(verdict)
+            if finding.severity is severity and finding.code not in _sections_told(verdict)
         ),
     )
     rows, deciding = overview(verdict, links.history)
@@ -343,7 +343,7 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
     )
 
 
-def _told(verdict: Verdict) -> frozenset[str]:
+def _sections_told(verdict: Verdict) -> frozenset[str]:
     """Findings that are what happened: that stands above the alerts, and is not said twice."""
     drifted = verdict.outcome is Outcome.DATA_DRIFT
     return frozenset((FAULT, DATA_MOVED) if drifted else (FAULT,))

@@ -42,9 +42,9 @@ def audit_markdown(report: AuditReport) -> str:
         "| --- | --- | --- |",
     ]
     for answer in report.parts:
-        found = "; ".join(_found(item) for item in report.items_of(answer.part))
+        answers = "; ".join(_answer_of(item) for item in report.items_of(answer.part))
         icon = ICONS[answer.result]
-        lines.append(f"| {answer.part.value} | {icon} {answer.result.value} | {found} |")
+        lines.append(f"| {answer.part.value} | {icon} {answer.result.value} | {answers} |")
     for item in report.items:
         if item.result is not AuditResult.PASS:
             lines += ["", *_open_in_markdown(item)]
@@ -54,7 +54,7 @@ def audit_markdown(report: AuditReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _found(item: AuditItem) -> str:
+def _answer_of(item: AuditItem) -> str:
     if item.result is AuditResult.PASS:
         return prose(item.found, LONGEST_PROSE)
     return f"{code(item.code)}: see below"
@@ -87,7 +87,7 @@ def _budget_in_markdown(report: AuditReport) -> list[str]:
 
 def checklist_markdown(report: AuditReport, answered: tuple[AnsweredItem, ...]) -> str:
     """The checklists, item by item; what no run can answer is left to the author."""
-    asked = tuple(dict.fromkeys(one.item.checklist for one in answered))
+    asked = tuple(dict.fromkeys(item.item.checklist for item in answered))
     public = any(checklist in SOURCES for checklist in asked)
     kind = "Reproducibility" if public else "Production"
     lines = [
@@ -99,9 +99,9 @@ def checklist_markdown(report: AuditReport, answered: tuple[AnsweredItem, ...]) 
         lines += ["", f"## {checklist.value}"]
         if checklist in SOURCES:
             lines += ["", f"Source: <{SOURCES[checklist]}>"]
-        for one in answered:
-            if one.item.checklist is checklist:
-                lines += ["", *_item(one)]
+        for answer in answered:
+            if answer.item.checklist is checklist:
+                lines += ["", *_item(answer)]
     return "\n".join(lines) + "\n"
 
 
@@ -111,18 +111,18 @@ def _fact(text: str) -> str:
     return f"{prose(name)}: {code(value, LONGEST_PROSE)}" if colon else prose(text, LONGEST_PROSE)
 
 
-def _item(one: AnsweredItem) -> Iterable[str]:
-    yield f"### {one.item.number}. {one.item.asks}"
+def _item(answer: AnsweredItem) -> Iterable[str]:
+    yield f"### {answer.item.number}. {answer.item.asks}"
     yield ""
-    if one.answer is ChecklistAnswer.AUTHOR:
+    if answer.answer is ChecklistAnswer.AUTHOR:
         yield "Answer: **for the author**"
         return
-    seen = "" if one.answer is ChecklistAnswer.PERSON else ", as far as the audit can see"
-    yield f"Answer: **{one.answer.value}**{seen}"
+    seen = "" if answer.answer is ChecklistAnswer.PERSON else ", as far as the audit can see"
+    yield f"Answer: **{answer.answer.value}**{seen}"
     yield ""
-    yield from (f"- {_fact(text)}" for text in one.facts)
-    yield from (f"- Missing: {prose(text, LONGEST_PROSE)}" for text in one.missing[:MAX_MISSING])
-    rest = len(one.missing) - MAX_MISSING
+    yield from (f"- {_fact(text)}" for text in answer.facts)
+    yield from (f"- Missing: {prose(text, LONGEST_PROSE)}" for text in answer.missing[:MAX_MISSING])
+    rest = len(answer.missing) - MAX_MISSING
     if rest > 0:
         yield f"- Missing: {rest:,} more, see `repro-gate audit`"
 

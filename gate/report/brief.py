@@ -96,7 +96,7 @@ def _over_budget(verdict: Verdict) -> str:
 
 def _thresholds(verdict: Verdict) -> str:
     """What thresholds did to the answer; nothing where they changed none."""
-    missed = [one for one in verdict.thresholds if not one.met]
+    missed = [threshold for threshold in verdict.thresholds if not threshold.met]
     if missed and verdict.outcome is not Outcome.ERROR:
         but = "But a" if verdict.missed_threshold else "A"
         return f"{but} threshold is missed: {threshold_words(missed[0])}."
@@ -121,8 +121,8 @@ def _where_said(diagnosis: Diagnosis) -> Diagnosis:
     """Without where a line's number is first used: the answer has named the first step and what."""
     said = f"step {diagnosis.first_step}'s "
     suspects = tuple(
-        one.model_copy(update={"used": ""}) if one.used.startswith(said) else one
-        for one in diagnosis.suspects
+        suspect.model_copy(update={"used": ""}) if suspect.used.startswith(said) else suspect
+        for suspect in diagnosis.suspects
     )
     return diagnosis.model_copy(update={"suspects": suspects})
 
@@ -173,7 +173,7 @@ def cause_words(diagnosis: Diagnosis) -> str:
         suspect = diagnosis.suspects[0]
         other = diagnosis.ranks and suspect.rank not in diagnosis.ranks
         of_rank = f"{rank_words((suspect.rank,))}: " if other else ""
-        if {one.kind for one in diagnosis.suspects[:PAIR]} == RACING:
+        if {item.kind for item in diagnosis.suspects[:PAIR]} == RACING:
             both = "; or ".join(map(paired_words, diagnosis.suspects[:PAIR]))
             return f"{diagnosis.cause}. Possibly: {of_rank}{both}"
         return f"{diagnosis.cause}. Possibly: {of_rank}{suspect_words(suspect)}"
@@ -368,13 +368,13 @@ def _no_baseline(verdict: Verdict) -> str:
 
 def _stopped(verdict: Verdict) -> str:
     """Why nothing passes: a number that is not finite, or what kept the gate from looking."""
-    found = verdict.not_finite
-    if found is None:
+    not_finite = verdict.not_finite
+    if not_finite is None:
         return _as_decided(verdict)
-    number = found.number
-    first = _sentence(not_finite_words(found))
-    starts = " Two runs start from different weights." if found.starts_differ else ""
-    origin = f" {found.origin}." if found.origin else ""
+    number = not_finite.number
+    first = _sentence(not_finite_words(not_finite))
+    starts = " Two runs start from different weights." if not_finite.starts_differ else ""
+    origin = f" {not_finite.origin}." if not_finite.origin else ""
     return f"{first}{origin}{starts} NaN and infinity never pass. Seen first in run {number.run}."
 
 
@@ -520,12 +520,12 @@ def _not_repeating_change(verdict: Verdict) -> str:
     return "Not known. Only this commit was run; the base commit may not be repeatable either."
 
 
-def _not_finite_change(verdict: Verdict, found: NotFiniteResult) -> str:
-    if found.in_base:
+def _not_finite_change(verdict: Verdict, not_finite: NotFiniteResult) -> str:
+    if not_finite.in_base:
         return "No. The base commit's result here is not finite either."
-    if found.brought and verdict.base_run is not None:
+    if not_finite.brought and verdict.base_run is not None:
         return "Yes. The base commit, run on this machine, is finite."
-    if found.brought:
+    if not_finite.brought:
         return "Yes. Same machine and packages as the baseline, which is finite."
     if verdict.baseline is None:
         return "Not known. There is no baseline and no run of the base commit to compare with."

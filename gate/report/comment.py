@@ -277,17 +277,17 @@ def link_page(comments: Comments, *, marker: str, run_url: str, page_url: str) -
         return Publication(reason_not_posted=reason)
     try:
         author = comments.author()
-        found = [
+        links = [
             (comment, body)
             for comment in comments.listed()
             if comment.author == author
             and _is_marker(_first_line(comment.body), marker)
             and (body := page_linked(comment.body, run_url, page_url)) is not None
         ]
-        if len(found) != 1:
-            several = f"this run wrote {len(found)} comments: give gate_id"
-            return Publication(reason_not_posted=several if found else "this run wrote no comment")
-        ((comment, body),) = found
+        if len(links) != 1:
+            several = f"this run wrote {len(links)} comments: give gate_id"
+            return Publication(reason_not_posted=several if links else "this run wrote no comment")
+        ((comment, body),) = links
         if _same_text(comment.body, body):
             return Publication(comment_url=comment.url, action="unchanged")
         return _carry_out(comments, Update(comment_id=comment.comment_id), body)
@@ -295,8 +295,8 @@ def link_page(comments: Comments, *, marker: str, run_url: str, page_url: str) -
         return Publication(reason_not_posted=sentences(error.message, error.hint))
 
 
-def _is_marker(line: str, wanted: str) -> bool:
-    return line == wanted or (not wanted and bool(MARKER.fullmatch(line)))
+def _is_marker(line: str, expected: str) -> bool:
+    return line == expected or (not expected and bool(MARKER.fullmatch(line)))
 
 
 def _footer(report: Report) -> str:

@@ -38,8 +38,8 @@ def change_words(change: ShownChange | None) -> ShownLines | None:
     """A caption and the lines with their signs, six at most; the rest is counted."""
     if change is None:
         return None
-    each = MOST_LINES // len(change.hunks)
-    lines = tuple(line for hunk in change.hunks for line in _hunk(hunk, each))
+    lines_each = MOST_LINES // len(change.hunks)
+    lines = tuple(line for hunk in change.hunks for line in _hunk(hunk, lines_each))
     return ShownLines(caption=_caption(change), lines=lines)
 
 
@@ -195,18 +195,18 @@ def tried_sentence(verdict: Verdict) -> str:
 
 def tried_words(tried: TriedSettings) -> str:
     """The answer in whole sentences: the setting and its price, or that none of them helps."""
-    one = tried.helping
-    if one is None:
+    helping = tried.helping
+    if helping is None:
         return f"{_none(tried)}{_untried(tried)}"
-    runs = f"{one.runs} runs of {one.runs}"
-    said = f"{_with(one)} the runs agree ({runs}){_price(one)}."
-    if one.follows:
+    runs = f"{helping.runs} runs of {helping.runs}"
+    said = f"{_with(helping)} the runs agree ({runs}){_price(helping)}."
+    if helping.follows:
         said += " The result changes with the fill: memory is read before it is written."
-    elif one.setting in FILLS:
+    elif helping.setting in FILLS:
         said += " The result did not change with the fill, so nothing points to unwritten memory."
-    if one.setting is Setting.ONE_THREAD:
+    if helping.setting is Setting.ONE_THREAD:
         said += " The script is reproducible only with one thread."
-    elif one.setting is Setting.ONE_WORKER:
+    elif helping.setting is Setting.ONE_WORKER:
         said += " It is the order in which workers finish."
     return said + _untried(tried)
 
@@ -216,25 +216,28 @@ def tried_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
     tried = verdict.diagnosis.tried if verdict.diagnosis is not None else None
     if tried is None:
         return ()
-    rows = (*(_trial_row(tried, one) for one in tried.tried), *map(_row_of_untried, tried.untried))
+    rows = (
+        *(_trial_row(tried, trial) for trial in tried.tried),
+        *map(_row_of_untried, tried.untried),
+    )
     table = table_of(("Setting", "Runs", "They agree", "Time", "Note"), rows, limits.rows)
     title = "Settings tried, one at a time"
     return (Section(title=title, table=table, leading=tried.helping is not None),)
 
 
-def _with(one: TriedSetting) -> str:
-    words = WITH.get(one.setting, "With")
-    if one.setting in SAID:
+def _with(trial: TriedSetting) -> str:
+    words = WITH.get(trial.setting, "With")
+    if trial.setting in SAID:
         return words
-    return f"{words} ({one.written})" if one.setting in WITH else f"{words} {one.written}"
+    return f"{words} ({trial.written})" if trial.setting in WITH else f"{words} {trial.written}"
 
 
 def _none(tried: TriedSettings) -> str:
-    compared = [one for one in tried.tried if one.agree is not None]
+    compared = [trial for trial in tried.tried if trial.agree is not None]
     if not compared:
         return "No setting could be tried."
     # chance may make a few runs agree: that is shown in the table, and no lead
-    helps = any(one.helps for one in compared)
+    helps = any(trial.helps for trial in compared)
     sure = " for certain" if helps else ""
     if len(compared) == 1:
         written = compared[0].written
@@ -252,36 +255,36 @@ def _untried(tried: TriedSettings) -> str:
     return f" {settings} not tried, for lack of time (diagnosis.budget_seconds)."
 
 
-def _price(one: TriedSetting) -> str:
-    if one.slower is None:
+def _price(trial: TriedSetting) -> str:
+    if trial.slower is None:
         return "; its cost was not measured"
-    if one.slower < 1 + MEASURABLE:
+    if trial.slower < 1 + MEASURABLE:
         return ", at no measurable cost"
-    return f"; a run takes {one.slower:.2g} times as long"
+    return f"; a run takes {trial.slower:.2g} times as long"
 
 
-def _trial_row(tried: TriedSettings, one: TriedSetting) -> Row:
-    answer = {True: "yes", False: "no", None: "not known"}[one.agree]
-    time = "" if one.slower is None else f"{one.slower:.2f} times"
+def _trial_row(tried: TriedSettings, trial: TriedSetting) -> Row:
+    answer = {True: "yes", False: "no", None: "not known"}[trial.agree]
+    time = "" if trial.slower is None else f"{trial.slower:.2f} times"
     return (
-        Cell(one.written, code=True),
-        Cell(str(one.runs) if one.runs else ""),
+        Cell(trial.written, code=True),
+        Cell(str(trial.runs) if trial.runs else ""),
         Cell(answer),
         Cell(time),
-        Cell(_note(tried, one)),
+        Cell(_note(tried, trial)),
     )
 
 
-def _note(tried: TriedSettings, one: TriedSetting) -> str:
-    if one.problem:
-        return one.problem
-    if one.helps and not tried.is_certain(one):
-        pairs, differing = tried.without(one)
+def _note(tried: TriedSettings, trial: TriedSetting) -> str:
+    if trial.problem:
+        return trial.problem
+    if trial.helps and not tried.is_certain(trial):
+        pairs, differing = tried.without(trial)
         return f"this may be chance: without it, {differing} of {pairs} pairs differ"
-    if one.helps and one.setting in FILLS:
+    if trial.helps and trial.setting in FILLS:
         return (
             "the result follows the fill"
-            if one.follows
+            if trial.follows
             else "the result does not change with the fill"
         )
     return ""

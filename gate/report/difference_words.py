@@ -153,10 +153,10 @@ def difference_document(difference: StateDifference) -> dict[str, object]:
         "b": _state_document(difference.right),
         "equal_tensors": difference.equal_tensors,
         "equal_values": difference.equal_values,
-        "differences": [_leaf_document(one) for one in difference.differences],
+        "differences": [_leaf_document(leaf) for leaf in difference.differences],
         "left_out": [
-            {"pattern": one.pattern, "reason": one.reason, "leaves": one.leaves}
-            for one in difference.left_out
+            {"pattern": exclusion.pattern, "reason": exclusion.reason, "leaves": exclusion.leaves}
+            for exclusion in difference.left_out
         ],
     }
 

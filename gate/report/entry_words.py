@@ -49,7 +49,9 @@ def numbers_words(comparison: Comparison | None) -> str:
         )
     # of the metric that was named: another one's small numbers move by hundreds of percents
     after = tuple(
-        one for one in comparison.metrics if one.metric == delta.metric and one.step > delta.step
+        metric
+        for metric in comparison.metrics
+        if metric.metric == delta.metric and metric.step > delta.step
     )
     worst = farthest(after)
     later = ""

@@ -63,7 +63,7 @@ def level_sentence(verdict: Verdict) -> str:
     if judged.reached is None:
         return f"The {judged.asked} level is not reached: {judged.problem}."
     if judged.variants:
-        order = " > ".join(one.name for one in judged.variants)
+        order = " > ".join(variant.name for variant in judged.variants)
         return f"The scientific level is reached: the variants rank as before ({order})."
     widest = max(judged.equivalences, key=_share_of_margin)
     more = len(judged.equivalences) - 1
@@ -86,29 +86,34 @@ def level_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
     judged = verdict.judged
     if judged is None:
         return ()
-    found = []
+    sections = []
     if judged.equivalences:
         rows = table_of(EQUIVALENCE, map(_equivalence_row, judged.equivalences), limits.rows)
         title = "Equivalence over seeds (mean ± s over n)"
-        found.append(Section(title=title, table=rows, leading=True))
+        sections.append(Section(title=title, table=rows, leading=True))
     if judged.variants:
         ranks = (
-            (Cell(f"{rank}"), Cell(one.name, code=True), _cell(one.baseline), _cell(one.head))
-            for rank, one in enumerate(judged.variants, start=1)
+            (
+                Cell(f"{rank}"),
+                Cell(variant.name, code=True),
+                _cell(variant.baseline),
+                _cell(variant.head),
+            )
+            for rank, variant in enumerate(judged.variants, start=1)
         )
         title = f"Ranking of variants by {judged.metric} (mean ± s over n)"
-        found.append(
+        sections.append(
             Section(title=title, table=table_of(RANKING, ranks, limits.rows), leading=True)
         )
         pairs = table_of(RANKED_PAIRS, map(_pair_row, judged.pairs), limits.rows)
-        found.append(Section(title="Neighbours of the ranking", table=pairs, leading=True))
-    return tuple(found)
+        sections.append(Section(title="Neighbours of the ranking", table=pairs, leading=True))
+    return tuple(sections)
 
 
-def _equivalence_row(one: Equivalence) -> Row:
-    tested = one.tested
+def _equivalence_row(equivalence: Equivalence) -> Row:
+    tested = equivalence.tested
     interval = margin = p = NOTHING
-    result = f"{ICONS[one.agreement]} {one.agreement}"
+    result = f"{ICONS[equivalence.agreement]} {equivalence.agreement}"
     if tested is not None:
         interval = f"{tested.difference:+.3g} [{tested.low:+.3g}, {tested.high:+.3g}]"
         margin, p = f"±{tested.margin:.3g}", f"{tested.p:.2g}"
@@ -116,11 +121,11 @@ def _equivalence_row(one: Equivalence) -> Row:
         if tested.seeds_needed is not None:
             result += f"; about {tested.seeds_needed} seeds would decide"
     else:
-        result += f": {one.reason}"
+        result += f": {equivalence.reason}"
     return (
-        Cell(one.metric, code=True),
-        _cell(one.baseline),
-        _cell(one.head),
+        Cell(equivalence.metric, code=True),
+        _cell(equivalence.baseline),
+        _cell(equivalence.head),
         Cell(interval),
         Cell(margin),
         Cell(p),
@@ -146,17 +151,21 @@ def _sample_words(sample: Sample) -> str:
     return f"{sample.mean:.4g} ± {sample.deviation:.2g} over {sample.seeds}"
 
 
-def _share_of_margin(one: Equivalence) -> float:
-    return one.tested.shown / one.tested.margin if one.tested is not None else 0.0
-
-
-def _shown(one: Equivalence) -> str:
-    if one.tested is None or one.baseline is None or one.head is None:
-        return one.metric
+def _share_of_margin(equivalence: Equivalence) -> float:
     return (
-        f"{one.metric} is {_sample_words(one.head)} seeds, the baseline's "
-        f"{_sample_words(one.baseline)}, within ±{one.tested.shown:.3g} of each other (margin "
-        f"±{one.tested.margin:.3g})"
+        equivalence.tested.shown / equivalence.tested.margin
+        if equivalence.tested is not None
+        else 0.0
+    )
+
+
+def _shown(equivalence: Equivalence) -> str:
+    if equivalence.tested is None or equivalence.baseline is None or equivalence.head is None:
+        return equivalence.metric
+    return (
+        f"{equivalence.metric} is {_sample_words(equivalence.head)} seeds, the baseline's "
+        f"{_sample_words(equivalence.baseline)}, within "
+        f"±{equivalence.tested.shown:.3g} of each other (margin ±{equivalence.tested.margin:.3g})"
     )
 
 
@@ -220,7 +229,7 @@ def _answer(verdict: Verdict) -> str:
         return f"{WATCH} {_moved(verdict)}"
     if not verdict.data:
         return ""
-    sets = [_counted(one) for one in verdict.data[:MAX_SETS_NAMED]]
+    sets = [_counted(data_set) for data_set in verdict.data[:MAX_SETS_NAMED]]
     rest = len(verdict.data) - MAX_SETS_NAMED
     more = f" and {count(rest, 'more data set')}" if rest > 0 else ""
     # an entry of other settings was recorded with data that is nobody's yardstick here
@@ -236,8 +245,8 @@ def _moved(verdict: Verdict) -> str:
     return "; ".join(named) + more
 
 
-def _counted(one: DataSet) -> str:
-    return f"{one.name} ({count(one.files, 'file')}, {size_words(one.size_bytes)})"
+def _counted(data_set: DataSet) -> str:
+    return f"{data_set.name} ({count(data_set.files, 'file')}, {size_words(data_set.size_bytes)})"
 
 
 def size_words(size_bytes: int) -> str:
@@ -254,38 +263,38 @@ def data_section(verdict: Verdict, limits: Limits) -> Section | None:
         return None
     rows = (
         (
-            Cell(one.name, code=True),
-            Cell(one.origin or NOTHING),
-            Cell(f"{one.files:,}"),
-            Cell(size_words(one.size_bytes)),
-            Cell(short(one.sha256), code=True),
-            Cell(_verified(one)),
-            Cell("; ".join(map(_statistic, one.statistics)) or NOTHING),
+            Cell(data_set.name, code=True),
+            Cell(data_set.origin or NOTHING),
+            Cell(f"{data_set.files:,}"),
+            Cell(size_words(data_set.size_bytes)),
+            Cell(short(data_set.sha256), code=True),
+            Cell(_verified(data_set)),
+            Cell("; ".join(map(_statistic, data_set.statistics)) or NOTHING),
         )
-        for one in verdict.data
+        for data_set in verdict.data
     )
     headings = ("Data set", "From", "Files", "Size", "SHA-256", "Read", "Statistics")
     table = table_of(headings, rows, limits.rows)
     return Section(title=f"Declared data ({table.total:,})", table=table)
 
 
-def _verified(one: DataSet) -> str:
+def _verified(data_set: DataSet) -> str:
     return {"full": "every byte", "cached": "every byte, or known files", "sample": "a sample"}[
-        one.verify.value
+        data_set.verify.value
     ]
 
 
-def _statistic(one: DataStatistics) -> str:
-    name = f"{one.name}: " if one.name else ""
-    words = [count(one.rows, "row")]
-    if one.mean is not None:
-        words.append(f"mean {one.mean:.6g}")
-    if one.deviation is not None:
-        words.append(f"deviation {one.deviation:.6g}")
-    if one.nan_share:
-        words.append(f"NaN {one.nan_share * 100:.3g} %")
-    if one.classes:
-        words.append(f"{len(one.classes):,} classes")
+def _statistic(statistics: DataStatistics) -> str:
+    name = f"{statistics.name}: " if statistics.name else ""
+    words = [count(statistics.rows, "row")]
+    if statistics.mean is not None:
+        words.append(f"mean {statistics.mean:.6g}")
+    if statistics.deviation is not None:
+        words.append(f"deviation {statistics.deviation:.6g}")
+    if statistics.nan_share:
+        words.append(f"NaN {statistics.nan_share * 100:.3g} %")
+    if statistics.classes:
+        words.append(f"{len(statistics.classes):,} classes")
     return name + ", ".join(words)
 
 

@@ -198,8 +198,8 @@ def _finite(value: float | None) -> float | None:
 def _buckets(values: Sequence[float | None], width: int) -> list[float | None]:
     if len(values) <= width:
         return list(values)
-    edges = [index * len(values) // width for index in range(width + 1)]
-    return [_mean(values[edges[i] : edges[i + 1]]) for i in range(width)]
+    bounds = [index * len(values) // width for index in range(width + 1)]
+    return [_mean(values[bounds[i] : bounds[i + 1]]) for i in range(width)]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -52,12 +52,12 @@ def lead_of(report: Report, title: str) -> Lead:
     rest. A sentence that the title has said already is not said again.
     """
     brief, steps = report.brief, report.next_steps
-    answer = tuple(one for one in _sentences(brief.answer) if not _said(one, title))
+    answer = tuple(sentence for sentence in _sentences(brief.answer) if not _said(sentence, title))
     change, more = _sentences(brief.this_change), _sentences(brief.more)
     room = _Room(MOST_WORDS - words_of(f"{title} {IS_IT} {WHAT_NOW} {BELOW} {BELOW} {BELOW}"))
     if brief.change is not None:
         room.left -= words_of(brief.change.caption)
-    told, changed = room.first(answer), room.first(change)
+    first_line, changed = room.first(answer), room.first(change)
     known = (brief.cause,) if brief.cause else ()
     begin = _sentences(steps[0].text)[:1] if steps else ()
     # a line that is known goes before what to look for if it is not that one
@@ -69,17 +69,17 @@ def lead_of(report: Report, title: str) -> Lead:
     cause = cause or room.takes(known)
     do += room.steps(steps[1:2]) if do == steps[:1] else ()
     changed += room.takes(change[1:]) if changed else ()
-    told += room.takes(answer[1:]) if told else ()
+    first_line += room.takes(answer[1:]) if first_line else ()
     do += room.steps(steps[2:]) if do == steps[:2] else ()
     # what adds to a cause means nothing without it
-    added = room.takes(more) if (told, cause) == (answer, known) else ()
-    in_whole = sum(one == other for one, other in zip(do, steps, strict=False))
+    added = room.takes(more) if (first_line, cause) == (answer, known) else ()
+    in_whole = sum(left == right for left, right in zip(do, steps, strict=False))
     return Lead(
-        happened=(*told, *cause, *added) or ((BELOW,) if answer else ()),
+        happened=(*first_line, *cause, *added) or ((BELOW,) if answer else ()),
         this_change=changed or (BELOW,),
         steps=do,
         rest=Answers(
-            happened=(*answer[len(told) :], *known[len(cause) :], *more[len(added) :]),
+            happened=(*answer[len(first_line) :], *known[len(cause) :], *more[len(added) :]),
             this_change=change[len(changed) :],
             steps=steps[in_whole:],
         ),

@@ -243,7 +243,9 @@ def _reduction(noise: NoiseDocument) -> Section:
 
 
 def _all_reduce(spread: AllReduceSpread) -> Section:
-    growth = ", ".join(f"×1e{one.decades}: {magnitude(one.spread)}" for one in spread.growth)
+    growth = ", ".join(
+        f"×1e{decade.decades}: {magnitude(decade.spread)}" for decade in spread.growth
+    )
     facts = (
         ("All-reduced", Cell(f"{count(spread.elements, 'element')}, {spread.repetitions} times")),
         ("Gradients", Cell(f"{spread.tensors:,}")),

@@ -71,7 +71,7 @@ def _ranked(verdict: Verdict, history: tuple[HistoryLine, ...]) -> list[Ranked]:
     data = FAILS if verdict.unrepeated else WARNS if verdict.data_moved else HOLDS
     rows += [(data, row) for row in data_rows(verdict)]
     if verdict.thresholds:
-        missed = any(not one.met for one in verdict.thresholds)
+        missed = any(not threshold.met for threshold in verdict.thresholds)
         row = (Cell("Thresholds"), Cell(_thresholds(verdict)))
         rows.append((FAILS if missed else HOLDS, row))
     if verdict.judged is not None:
@@ -135,7 +135,7 @@ def _repeat(verdict: Verdict) -> str:
 
 def _thresholds(verdict: Verdict) -> str:
     """Those that are missed, else how many there are."""
-    missed = [threshold_words(one) for one in verdict.thresholds if not one.met]
+    missed = [threshold_words(threshold) for threshold in verdict.thresholds if not threshold.met]
     if not missed:
         return f"{GOOD} {len(verdict.thresholds)} met"
     rest = len(missed) - MAX_PARTS_NAMED

@@ -69,7 +69,10 @@ def shaken_sections(shaken: ShakenTraining) -> tuple[Section, ...]:
 
 def variations_section() -> Section:
     """All that can be varied, for `--list`."""
-    rows = ((Cell(one.name), Cell(one.changes), Cell(one.reaches)) for one in VARIATIONS)
+    rows = (
+        (Cell(variation.name), Cell(variation.changes), Cell(variation.reaches))
+        for variation in VARIATIONS
+    )
     return Section(
         title="What can be varied", table=table_of(("Name", "What changes", "Reaches"), rows, MOST)
     )

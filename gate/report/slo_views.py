@@ -117,7 +117,7 @@ def _heading(title: str) -> str:
 
 def _level_row(level: Level) -> Row:
     mark = {True: "✅", False: "❌", None: NONE}[level.met]
-    burn = ", ".join(_rate(one) for one in level.burn) if level.valid else NONE
+    burn = ", ".join(_rate(rate) for rate in level.burn) if level.valid else NONE
     texts = (
         f"{mark} {TITLES[level.indicator]}",
         f"{level.good:,}/{level.valid:,}" if level.valid else NONE,
@@ -142,10 +142,10 @@ def share(ratio: float | None) -> str:
 
 def _outcome_rows(report: SloReport) -> Iterator[Row]:
     for group in report.groups:
-        for one in group.outcomes:
-            outcome = "cancelled" if one.cancelled else one.outcome.value
-            mode = "" if one.failure_mode is FailureMode.NONE else one.failure_mode.value
-            yield tuple(map(Cell, (group_title(report, group), outcome, mode, f"{one.verdicts:,}")))
+        for row in group.outcomes:
+            outcome = "cancelled" if row.cancelled else row.outcome.value
+            mode = "" if row.failure_mode is FailureMode.NONE else row.failure_mode.value
+            yield tuple(map(Cell, (group_title(report, group), outcome, mode, f"{row.verdicts:,}")))
 
 
 def _minute(time: str) -> str:

@@ -75,18 +75,20 @@ def _seeds_headline(study: StudyDocument) -> str:
 def _main(arm: StudyArm) -> MetricOverSeeds | None:
     """What a headline is about: the loss, or the first metric that has a sample."""
     known = [metric for metric in arm.metrics if metric.sample is not None]
-    return next((one for one in known if one.metric == LOSS), known[0] if known else None)
+    return next(
+        (contrast for contrast in known if contrast.metric == LOSS), known[0] if known else None
+    )
 
 
 def _contrast_headline(contrast: ArmContrast) -> str:
     names = f"{contrast.arm} and {contrast.over}"
     if contrast.equal_pairs == contrast.pairs:
         return f"{names} give equal results, bit for bit, at {_all(contrast.pairs)}."
-    differing = [one.metric for one in contrast.metrics if one.state is Contrast.DIFFERENT]
+    differing = [metric.metric for metric in contrast.metrics if metric.state is Contrast.DIFFERENT]
     if differing:
         more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
         return f"{names} differ in {', '.join(differing[:SHOWN])}{more} (95 %)."
-    undecided = any(one.state is Contrast.UNDECIDED for one in contrast.metrics)
+    undecided = any(metric.state is Contrast.UNDECIDED for metric in contrast.metrics)
     ending = "not enough to compare metrics" if undecided else "no metric's mean shows a difference"
     return f"{names} give other bits; {ending} over {count(contrast.pairs, 'seed')}."
 
@@ -104,7 +106,7 @@ def _scaling_headline(study: StudyDocument) -> str:
     first = f"{count(study.arms[0].ranks, 'rank')}"
     if not parts:
         return f"Efficiency over {first} is unknown: {study.contrasts[0].reason}."
-    noisy = any(one.speed.state is not CostState.MEASURED for one in study.contrasts)
+    noisy = any(contrast.speed.state is not CostState.MEASURED for contrast in study.contrasts)
     doubt = "; not all of it is outside the noise of this machine" if noisy else ""
     return f"Efficiency over {first}: {', '.join(parts)}{doubt}."
 
@@ -130,7 +132,9 @@ def study_sections(study: StudyDocument, limit: int, *, wide: bool) -> tuple[Sec
 def _means(study: StudyDocument, limit: int) -> Section:
     rows = (
         _mean_row(arm, metric)
-        for name in dict.fromkeys(one.metric for arm in study.arms for one in arm.metrics)
+        for name in dict.fromkeys(
+            arm_metric.metric for arm in study.arms for arm_metric in arm.metrics
+        )
         for arm in study.arms
         for metric in arm.metrics
         if metric.metric == name
@@ -253,7 +257,7 @@ def _runs(study: StudyDocument, limit: int) -> Section:
 
 
 def _run_row(run: StudyRun) -> Row:
-    loss = next((one.point.decimal for one in run.values if one.metric == LOSS), "")
+    loss = next((value.point.decimal for value in run.values if value.metric == LOSS), "")
     return (
         Cell(run.label, code=True),
         Cell(f"{run.seed}"),

@@ -157,8 +157,8 @@ def _judged_headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
     failing = TORN_TITLE if verdict.torn_alone else failing
     if verdict.outcome is Outcome.ERROR:
-        found = verdict.not_finite
-        return failing if found is None else f"failed: {not_finite_words(found)}"
+        not_finite = verdict.not_finite
+        return failing if not_finite is None else f"failed: {not_finite_words(not_finite)}"
     if verdict.nothing_to_compare:
         return "repeatable; no baseline for this machine yet" if verdict.nearest_entry else failing
     if verdict.missed_threshold:
@@ -374,27 +374,29 @@ def not_run_words(not_run: tuple[NotRun, ...]) -> str:
         *(WhyNotRun.NOT_PRICED, WhyNotRun.NOT_NIGHTLY),
         *(WhyNotRun.REPRODUCED, WhyNotRun.UNAFFECTED),
     }
-    left_out = [one for one in not_run if one.why not in asked]
+    left_out = [left_part for left_part in not_run if left_part.why not in asked]
     return ", ".join(
         "interrupted and resumed run"
-        if one.part is Part.RESUME
-        else count(one.runs, PARTS[one.part])
-        for one in left_out
+        if left_part.part is Part.RESUME
+        else count(left_part.runs, PARTS[left_part.part])
+        for left_part in left_out
     )
 
 
 def why_not_run(not_run: tuple[NotRun, ...]) -> str:
     """Why runs were left out that could not make it a pass."""
-    finite = all(one.why is not WhyNotRun.NOT_FINITE for one in not_run)
+    finite = all(left_part.why is not WhyNotRun.NOT_FINITE for left_part in not_run)
     return "two strict runs differ" if finite else "a number is not finite"
 
 
 def threshold_words(result: ThresholdResult) -> str:
     """A metric's last value and its bounds: `file.accuracy is 0.93 (at least 0.9)`."""
     bounds = (("at least", result.least), ("at most", result.most))
-    wanted = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
-    found = f"{result.metric} is {result.value}" if result.value else f"{result.metric} is missing"
-    return f"{found} ({wanted})"
+    bound_words = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    value_words = (
+        f"{result.metric} is {result.value}" if result.value else f"{result.metric} is missing"
+    )
+    return f"{value_words} ({bound_words})"
 
 
 def repeat_words(equal_runs: int, missed_faults: float, recordings: int) -> str:
@@ -457,9 +459,13 @@ def printed_size(delta: MetricDelta) -> float:
 def farthest(deltas: Sequence[MetricDelta]) -> MetricDelta | None:
     """Of the metric that is worst the largest number that is printed; None without a size."""
     worst = max(deltas, key=_relative_size, default=None)
-    same = (one for one in deltas if worst is not None and one.metric == worst.metric)
-    found = max(same, key=printed_size, default=None)
-    return found if found is not None and math.isfinite(printed_size(found)) else None
+    same = (delta for delta in deltas if worst is not None and delta.metric == worst.metric)
+    farthest_delta = max(same, key=printed_size, default=None)
+    return (
+        farthest_delta
+        if farthest_delta is not None and math.isfinite(printed_size(farthest_delta))
+        else None
+    )
 
 
 def worst_first(deltas: tuple[MetricDelta, ...]) -> list[MetricDelta]:

@@ -272,16 +272,16 @@ def distinct_names(sources: tuple[DataSource, ...]) -> tuple[DataSource, ...]:
         seen.add(label)
     places = [source.at for source in sources if source.at is not None]
     for number, place in enumerate(places):
-        inside = next((one for one in places[:number] if _overlap(one, place)), None)
+        inside = next((earlier for earlier in places[:number] if _overlap(earlier, place)), None)
         if inside is not None:
             message = f"two entries are at one place: {inside!r} and {place!r}"
             raise ValueError(message)
     return sources
 
 
-def _overlap(one: str, other: str) -> bool:
+def _overlap(first: str, second: str) -> bool:
     """Whether two places are the same, or one is inside the other, on any disk."""
-    left, right = (f"{place.casefold()}/" for place in (one, other))
+    left, right = (f"{place.casefold()}/" for place in (first, second))
     return left.startswith(right) or right.startswith(left)
 
 

@@ -404,7 +404,7 @@ def _pull_request(event: bytes) -> PullRequest:
     branch = _dig(value, "pull_request", "base", "ref")
     head_repository = _dig(value, "pull_request", "head", "repo", "full_name")
     base_repository = _dig(value, "pull_request", "base", "repo", "full_name")
-    commits = all(isinstance(each, str) and COMMIT_HASH.match(each) for each in (head, base))
+    commits = all(isinstance(commit, str) and COMMIT_HASH.match(commit) for commit in (head, base))
     if not isinstance(number, int) or not commits or not _is_branch(branch):
         raise SettingsError(
             "GITHUB_EVENT_PATH: no pull_request with number, head.sha, base.sha and base.ref",

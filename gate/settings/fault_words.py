@@ -26,17 +26,17 @@ def in_words_of_settings(
     faults: Sequence[ErrorDetails], document: object, model: type[Document]
 ) -> list[ErrorDetails]:
     """The faults at keys that the document has; what one value may be instead, in one of them."""
-    told: dict[KeyPath, ErrorDetails] = {}
+    by_path: dict[KeyPath, ErrorDetails] = {}
     for fault in faults:
         place = fault["loc"]
         if fault["type"] not in {"missing", "extra_forbidden"}:
             place = tuple(_parts_of(document, fault["loc"]))
         words = _words(fault, place, model)
-        if place in told:
-            told[place]["msg"] += f", or {words}"
+        if place in by_path:
+            by_path[place]["msg"] += f", or {words}"
         else:
-            told[place] = {**fault, "loc": place, "msg": words}
-    return list(told.values())
+            by_path[place] = {**fault, "loc": place, "msg": words}
+    return list(by_path.values())
 
 
 def _parts_of(document: object, path: KeyPath) -> Iterator[str | int]:
@@ -78,5 +78,5 @@ def _form(pattern: str, description: str) -> str:
     return f"has the wrong form. {description.partition('. ')[0].removesuffix('.')}"
 
 
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
+def _counted(count: int, single: str, many: str) -> str:
+    return f"{count} {single if count == 1 else many}"

@@ -59,9 +59,9 @@ def _check(before: object, changed: bytes, block: str, source: str) -> None:
         parse_settings(changed, source)
     except SettingsError as error:
         raise _refused(f"{source}: the lines do not fit into it: {error.message}") from error
-    wanted, _ = parse_yaml(block.encode("utf-8"), source)
+    expected, _ = parse_yaml(block.encode("utf-8"), source)
     if _without_tolerances(before) != _without_tolerances(after) or (
-        _tolerances(after) != _tolerances(wanted)
+        _tolerances(after) != _tolerances(expected)
     ):
         raise _refused(f"{source}: the lines would change more than the tolerances")
 
@@ -107,8 +107,8 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
     try:
         return GateSettings.model_validate_json(document)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        faults = in_words_of_settings(found, json.loads(document), GateSettings)
+        errors = error.errors(include_url=False)
+        faults = in_words_of_settings(errors, json.loads(document), GateSettings)
         faults = [_at_its_key(fault, lines) for fault in faults]
         raise SettingsError(
             f"{source}: {len(faults)} error(s)",

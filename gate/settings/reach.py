@@ -219,17 +219,17 @@ _UNKNOWN: Final = "is not known to stay inside the tree"
 
 def refuse_reach(settings: GateSettings, source: str) -> None:
     """Raise `SettingsError` with a line for each key of head's settings that reaches out."""
-    found = reaching(settings)
-    if not found:
+    reach = reaching(settings)
+    if not reach:
         return
-    keys = f"{len(found)} keys" if len(found) > 1 else "a key"
+    keys = f"{len(reach)} keys" if len(reach) > 1 else "a key"
     raise SettingsError(
         f"{source} comes with this pull request, and {keys} in it would reach outside its files: "
-        f"{', '.join(found)}",
+        f"{', '.join(reach)}",
         hint=f"The base branch has no {source} yet, so nobody has approved these keys. Merge the "
         "settings file first, in a pull request without the workflow: they apply from then on. Or "
         "remove them here.",
-        details=tuple(f"{key}: {reason}" for key, reason in found.items()),
+        details=tuple(f"{key}: {reason}" for key, reason in reach.items()),
     )
 
 

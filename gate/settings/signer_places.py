@@ -89,10 +89,10 @@ def read_signer_place(text: str) -> SignerPlace:
             f"the signer is not one line of at most {MAX_PLACE_CHARACTERS:,} characters",
             hint=KINDS_HINT,
         )
-    found = _SCHEME.match(text)
-    if found is None:
+    match = _SCHEME.match(text)
+    if match is None:
         return FilePlace(path=Path(text))
-    scheme, rest = found[1], text[found.end() :]
+    scheme, rest = match[1], text[match.end() :]
     if scheme == "exec":
         return _command(rest)
     if scheme == "vault":
@@ -121,11 +121,11 @@ def _command(rest: str) -> CommandPlace:
 
 
 def _vault(rest: str) -> VaultPlace:
-    found = _VAULT.match(rest)
-    if found is None or {".", ".."} & {*found["mount"].split("/"), found["key"]}:
+    match = _VAULT.match(rest)
+    if match is None or {".", ".."} & {*match["mount"].split("/"), match["key"]}:
         raise SettingsError(f"vault:{masked(rest)} does not name a key", hint=VAULT_HINT)
-    version = int(found["version"]) if found["version"] else None
-    return VaultPlace(mount=found["mount"], key=found["key"], version=version)
+    version = int(match["version"]) if match["version"] else None
+    return VaultPlace(mount=match["mount"], key=match["key"], version=version)
 
 
 def _token(rest: str) -> TokenPlace:
@@ -149,7 +149,7 @@ def _token(rest: str) -> TokenPlace:
 
 
 def _attributes(text: str, separator: str, known: frozenset[str]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    attributes: dict[str, bytes] = {}
     for part in text.split(separator) if text else ():
         name, equals, value = part.partition("=")
         if name == "pin-value":
@@ -161,10 +161,10 @@ def _attributes(text: str, separator: str, known: frozenset[str]) -> dict[str, b
         if name not in known or not equals:
             shown = masked(name)[:40]
             raise SettingsError(f"pkcs11: {shown!r} is not known here", hint=PKCS11_HINT)
-        if name in found:
+        if name in attributes:
             raise SettingsError(f"pkcs11: {name} is given twice", hint="Give it once.")
-        found[name] = unquote_to_bytes(value)
-    return found
+        attributes[name] = unquote_to_bytes(value)
+    return attributes
 
 
 def _text(name: str, attributes: dict[str, bytes]) -> str:

@@ -360,10 +360,10 @@ def with_ranks(command: tuple[str, ...], ranks: int | str) -> tuple[str, ...] | 
     """The command with another number of ranks; None where nothing in it says their number."""
     if any(RANKS_WORD in word for word in command):
         return tuple(word.replace(RANKS_WORD, str(ranks)) for word in command)
-    found = list(command)
-    for place, word in enumerate(found):
+    words = list(command)
+    for place, word in enumerate(words):
         option, equals, _ = word.partition("=")
-        if option in RANK_OPTIONS and (equals or place + 1 < len(found)):
-            found[place if equals else place + 1] = f"{option}={ranks}" if equals else str(ranks)
-            return tuple(found)
+        if option in RANK_OPTIONS and (equals or place + 1 < len(words)):
+            words[place if equals else place + 1] = f"{option}={ranks}" if equals else str(ranks)
+            return tuple(words)
     return None

@@ -370,7 +370,7 @@ class Connection:
 
     def hide(self, *secrets: str) -> None:
         """Keep these out of every message, whoever repeats them."""
-        self._secrets += [one for one in secrets if one and one not in self._secrets]
+        self._secrets += [secret for secret in secrets if secret and secret not in self._secrets]
 
     def log_in(self, login: Login) -> None:
         """Show a login from now on, to this service's own address alone."""
@@ -408,10 +408,10 @@ class Connection:
             pieces = self.pieces(response.raw, size_bytes, seconds)
             return take(_all_of(pieces, size_bytes if exactly else 0))
 
-        found = self._repeated(ask, act, self.policy.longest_wait_seconds + seconds)
-        if isinstance(found, HttpAnswer):
-            raise self.not_given(found)
-        return found
+        answer = self._repeated(ask, act, self.policy.longest_wait_seconds + seconds)
+        if isinstance(answer, HttpAnswer):
+            raise self.not_given(answer)
+        return answer
 
     def upload(self, stream: BinaryIO, size_bytes: int) -> Upload:
         """A file as the body of a request, from its beginning; taken too slowly, it is given up."""
@@ -488,9 +488,9 @@ class Connection:
 
     def refused(self, answer: HttpAnswer, hint: str, words: str = "") -> PublishError:
         """An answer that is none, in words: its status, and what the service says about it."""
-        told = self._shown(words)
+        shown = self._shown(words)
         return PublishError(
-            f"{self.name} answered {answer.status}", hint=hint, details=(told,) if told else ()
+            f"{self.name} answered {answer.status}", hint=hint, details=(shown,) if shown else ()
         )
 
     def fault(self, why: str, hint: str = AGAIN) -> PublishError:

@@ -289,13 +289,13 @@ def _line(text: str) -> str:
 
 def _speeds(networks: Path) -> dict[str, int]:
     """Interface to Mbit/s; one that is down, or knows none, says -1 or refuses to be read."""
-    found: dict[str, int] = {}
+    speeds: dict[str, int] = {}
     for path in sorted(networks.glob("*/speed"))[:MAX_NETWORKS]:
         with suppress(OSError, ValueError):
             speed = int(path.read_bytes()[:20])
             if speed > 0:
-                found[safe_line(path.parent.name, limit=MAX_LINE // 2)] = speed
-    return found
+                speeds[safe_line(path.parent.name, limit=MAX_LINE // 2)] = speed
+    return speeds
 
 
 # `nvidia-smi --help-query-gpu` lists the fields; driver or container runtime bring the tool
@@ -326,8 +326,8 @@ def _known_to_kernel(proc: Path) -> tuple[str, ...]:
     names = []
     for about in sorted((proc / "driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError):
-            found = _MODEL.search(about.read_bytes()[:MAX_ANSWER_CHARACTERS])
-            names.append(safe_line(found[1].strip(), limit=NAME_LIMIT) if found else "a GPU")
+            match = _MODEL.search(about.read_bytes()[:MAX_ANSWER_CHARACTERS])
+            names.append(safe_line(match[1].strip(), limit=NAME_LIMIT) if match else "a GPU")
     return tuple(names)
 
 

@@ -135,8 +135,8 @@ class Program:
 
 def find_program(name: str, variables: Mapping[str, str]) -> str:
     """The full path of a program by name or path; empty where none is that may be started."""
-    found = shutil.which(name, path=_search_path(variables))
-    return found if found and nobody_elses(Path(found)) else ""
+    program = shutil.which(name, path=_search_path(variables))
+    return program if program and nobody_elses(Path(program)) else ""
 
 
 def nobody_elses(path: Path) -> bool:
@@ -153,9 +153,11 @@ def nobody_elses(path: Path) -> bool:
 
 
 def _search_path(variables: Mapping[str, str]) -> str:
-    told = variables.get("PATH", os.defpath).split(os.pathsep)
+    folders = variables.get("PATH", os.defpath).split(os.pathsep)
     # a relative folder would be one of the commit under test
-    full = [folder for folder in told if Path(folder).is_absolute() and nobody_elses(Path(folder))]
+    full = [
+        folder for folder in folders if Path(folder).is_absolute() and nobody_elses(Path(folder))
+    ]
     return os.pathsep.join(full)
 
 
@@ -183,10 +185,10 @@ def _sent(descriptor: int, left: bytearray) -> bool:
     return bool(left)
 
 
-def _received(descriptor: int, found: bytearray) -> bool:
+def _received(descriptor: int, received: bytearray) -> bool:
     """Read some of the answer; whether there may be more."""
     piece = os.read(descriptor, PIECE_BYTES)
-    found += piece
+    received += piece
     return bool(piece)
 
 

@@ -57,8 +57,8 @@ def _lines(content: bytes | None) -> list[str] | None:
         return None
     try:
         # at line feeds alone, as git and patch(1) see lines
-        found = (content or b"").decode("utf-8").split("\n")
+        parts = (content or b"").decode("utf-8").split("\n")
     except UnicodeDecodeError:
         return None
-    lines = [f"{line}\n" for line in found[:-1]] + ([found[-1]] if found[-1] else [])
+    lines = [f"{line}\n" for line in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
     return lines if len(lines) <= MAX_LINES else None

@@ -169,7 +169,7 @@ RelativePath = Annotated[str, Field(max_length=500), SaysSomething]
 
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse what is named twice: one of the two was meant to be something else."""
-    twice = next((one for place, one in enumerate(values) if one in values[:place]), None)
+    twice = next((value for place, value in enumerate(values) if value in values[:place]), None)
     if twice is not None:
         message = f"names {twice[:80]!a} twice: remove one of the two"
         raise ValueError(message)

@@ -40,8 +40,8 @@ def known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[str
     """The keys that stand beside the last part of a path, in the order of the document."""
     return tuple(
         field.alias or name
-        for each in _models_at(model, path)
-        for name, field in each.model_fields.items()
+        for schema in _models_at(model, path)
+        for name, field in schema.model_fields.items()
     )
 
 
@@ -50,8 +50,8 @@ def description_of(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
     keys = [part for part in path if isinstance(part, str)]
     fields = (
         field
-        for each in _models_at(model, path)
-        for name, field in each.model_fields.items()
+        for schema in _models_at(model, path)
+        for name, field in schema.model_fields.items()
         if keys[-1:] in ([name], [field.alias])
     )
     return next((field.description for field in fields if field.description), "")
@@ -66,11 +66,11 @@ def _models_at(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[typ
     models: tuple[type[BaseModel], ...] = (model,)
     for part in path[:-1]:
         below = [
-            found
-            for each in models
-            for name, field in each.model_fields.items()
+            inner
+            for schema in models
+            for name, field in schema.model_fields.items()
             if part in (name, field.alias)
-            for found in _models(field.annotation)
+            for inner in _models(field.annotation)
         ]
         models = tuple(below) or models
     return models
@@ -143,10 +143,10 @@ def check_schema_version(model: type[Document], value: object, source: str) -> N
     field = model.model_fields.get("schema_version")
     if field is None or not isinstance(value, dict):
         return
-    found = value.get("schema_version")
-    if found != field.default:
+    version = value.get("schema_version")
+    if version != field.default:
         raise DocumentError(
-            f"{source}: schema version {str(found)[:60]!r}, this repro-gate reads "
+            f"{source}: schema version {str(version)[:60]!r}, this repro-gate reads "
             f"{field.default!r}",
             hint="Use the repro-gate version that wrote it, or record the file again.",
         )

@@ -55,8 +55,8 @@ def outline_of_json(
         return INSIDE
 
     # the outermost object is the one that ends last
-    found = _parsed(data, source, max_bytes, keep_the_last, _refuse_constant)
-    return last if found is INSIDE else None
+    outline = _parsed(data, source, max_bytes, keep_the_last, _refuse_constant)
+    return last if outline is INSIDE else None
 
 
 def _parsed(
@@ -107,16 +107,16 @@ def _check_depth(text: str, source: str) -> None:
 
 
 def _distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
+    distinct = dict(pairs)
     # RFC 8259, section 4: what readers make of two equal keys is unpredictable
-    if len(found) < len(pairs):
+    if len(distinct) < len(pairs):
         known = set[str]()
         for key, _ in pairs:
             if key in known:
                 message = f"key {key[:80]!r} is given twice"
                 raise ValueError(message)
             known.add(key)
-    return found
+    return distinct
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -139,16 +139,16 @@ class _Walker:
             raise self._fault(node, f"more than {MAX_ALIASES} aliases of one value")
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
-        found: dict[str, object] = {}
+        mapping: dict[str, object] = {}
         for key_node, value_node in node.value:
             key = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
                 raise self._fault(key_node, "a key must be text (put it in quotes)")
-            if key in found:
+            if key in mapping:
                 raise self._fault(key_node, f"key {_shown(key)!r} is given twice")
-            found[key] = self.value(value_node, (*path, key))
+            mapping[key] = self.value(value_node, (*path, key))
             self.lines[(*path, key)] = key_node.start_mark.line + 1
-        return found
+        return mapping
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> object:
         # turning decimal digits into an integer takes time

@@ -170,10 +170,10 @@ def _sign_shown(sign: str) -> str:
 
 def bytes_of_shown(shown: str) -> bytes:
     """The bytes of the name that `shown_name` made a text of; any text has some."""
-    found, end = b"", 0
+    content, end = b"", 0
     for escape in _ESCAPE.finditer(shown):
-        found += name_bytes(shown[end : escape.start()])
+        content += name_bytes(shown[end : escape.start()])
         what = escape.group(1)
-        found += b"\\" if what == "\\" else bytes.fromhex(what[1:])
+        content += b"\\" if what == "\\" else bytes.fromhex(what[1:])
         end = escape.end()
-    return found + name_bytes(shown[end:])
+    return content + name_bytes(shown[end:])

@@ -88,15 +88,15 @@ def knob_variables(
         word = words[knob.name]
         if knob.acts is not Acts.ENVIRONMENT or word in {OFF, KEEP}:
             continue
-        wanted = knob.on.format(seed=seed, threads=threads) if word == ON else word
+        value = knob.on.format(seed=seed, threads=threads) if word == ON else word
         mine = own.get(knob.variable)
         if mine is not None and not _agree(knob, mine, word):
             raise SettingsError(
-                f"{knob.variable} is {mine[:100]!r}, the knob {knob.name} needs {wanted!r}",
+                f"{knob.variable} is {mine[:100]!r}, the knob {knob.name} needs {value!r}",
                 hint=f"Remove {knob.variable} from train.env or train.pass_env, or set "
                 f"determinism.knobs.{knob.name} to keep, which leaves that knob off.",
             )
-        variables[knob.variable] = wanted if mine is None else mine
+        variables[knob.variable] = value if mine is None else mine
     return variables
 
 
@@ -110,8 +110,8 @@ def harness_text(words: Mapping[str, str], variables: Mapping[str, str]) -> str:
     parts = []
     for name, word in words.items():
         knob = BY_NAME[name]
-        found = variables.get(knob.variable, KEEP) if knob.acts is Acts.ENVIRONMENT else word
-        parts.append(f"{name}={found}")
+        value = variables.get(knob.variable, KEEP) if knob.acts is Acts.ENVIRONMENT else word
+        parts.append(f"{name}={value}")
     return ";".join(parts)
 
 

@@ -199,8 +199,10 @@ def _installed(environment: Environment) -> dict[str, _Installed]:
         versions.setdefault(normalized_name(name), []).append(version)
     # under one spelling on both sides: a name may be spelt anew, and nothing moves with it
     return {
-        key: _Installed(name=key, version=BETWEEN_RANKS.join(found), origin=origins.get(key, INDEX))
-        for key, found in versions.items()
+        key: _Installed(
+            name=key, version=BETWEEN_RANKS.join(versions_found), origin=origins.get(key, INDEX)
+        )
+        for key, versions_found in versions.items()
     }
 
 

@@ -165,10 +165,10 @@ def refuse_failed_run(
         lines, exception = _last_words(result.output)
         of_no_script = not exception or OF_NO_SCRIPT.match(exception.partition(":")[0])
         if end.stopped and not end.failed and of_no_script:
-            told = f": {exception}" if exception else ""
+            raised = f": {exception}" if exception else ""
             raise RunError(
                 f"run {label}: the gate stopped every rank after train.max_steps steps, and then "
-                f"the command {_how_it_ended(result)}{told}",
+                f"the command {_how_it_ended(result)}{raised}",
                 hint="Let the script end by itself: pass it the number of steps in "
                 "train.max_steps, so that nothing has to stop it.",
                 details=lines,
@@ -177,10 +177,10 @@ def refuse_failed_run(
         where = f" ({file}, line {line})" if file else ""
         own = "" if of_no_script and end.failed else exception
         late = _late(end.ranks, result.output)
-        told = f": {own or ' and '.join(end.failed)}" if own or end.failed else ""
+        raised = f": {own or ' and '.join(end.failed)}" if own or end.failed else ""
         raise RunError(
             f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
-            f"{_rank_words(end.ranks, late=late)}{told}{where}",
+            f"{_rank_words(end.ranks, late=late)}{raised}{where}",
             hint=hints.known
             or (LATE_HINT if late else _failure_hint(result, request) or hints.by_hand),
             details=(*_rank_lines(end.ranks), *lines),
@@ -247,16 +247,16 @@ def _last_words(output: bytes) -> tuple[tuple[str, ...], str]:
     lines end with it: the launcher's traceback says nothing of the fault.
     """
     looked, shown = last_lines(output, LOOKED_LINES), last_lines(output)
-    found = [
+    words = [
         (place, match) for place, line in enumerate(looked) if (match := EXCEPTION.match(line))
     ]
     begins = max((place for place, line in enumerate(looked) if BEGINS.match(line)), default=0)
     # long before the launcher's traceback it was caught, or has nothing to do with the end
-    near = [pair for pair in found if pair[0] >= begins - NEAR_LINES]
+    near = [pair for pair in words if pair[0] >= begins - NEAR_LINES]
     own = [pair for pair in near if not OF_NO_SCRIPT.match(pair[1]["name"])]
-    if not own or own[-1] == found[-1]:
+    if not own or own[-1] == words[-1]:
         # a launcher alone, or none at all; whatever else was told long before is no reason
-        late = [match for place, match in found if place >= len(looked) - len(shown)]
+        late = [match for place, match in words if place >= len(looked) - len(shown)]
         return shown, late[-1]["told"] if late else ""
     place, match = own[-1]
     return looked[max(0, place + 1 - len(shown)) : place + 1], match["told"]
@@ -267,8 +267,8 @@ def raised_at(lines: tuple[str, ...], workdir: Path) -> tuple[str, int]:
 
     The training printed it, so it may be anything: a place to show, and never a path to open.
     """
-    found = [match for match in map(FRAME.match, lines) if match is not None]
-    for frame in reversed(found):
+    frames = [match for match in map(FRAME.match, lines) if match is not None]
+    for frame in reversed(frames):
         # a script that is started by a relative name stands so in its own traceback
         file = frame["file"].removeprefix(f"{workdir}/")
         if not file.startswith(("/", "<")) and ".." not in file.split("/"):

@@ -247,7 +247,7 @@ def _own(settings: GateSettings) -> tuple[Separation, ...]:
     mounted = any(source.lfs is None for source in settings.data)
     if mounted or settings.preprocess is not None:
         lacks.add(Separation.FILES)
-    return tuple(one for one in Separation if one not in lacks)
+    return tuple(separation for separation in Separation if separation not in lacks)
 
 
 def _account() -> Credentials:
@@ -259,13 +259,13 @@ def _account() -> Credentials:
     """
     if os.geteuid() != 0:
         return Credentials(uid=os.geteuid(), gid=os.getegid())
-    found = unused_account()
-    if found is None:
+    account = unused_account()
+    if account is None:
         raise RunError(
             "every account for trainings is in use on this machine",
             hint="Wait for the other gates to end, or stop leftover training processes.",
         )
-    return found
+    return account
 
 
 class Isolating:
@@ -304,12 +304,12 @@ class Isolating:
         No other gate of this machine has its account before `release`. Raises `RunError` when what
         was asked for cannot be had.
         """
-        found = self._found(settings, folders)
-        self._accounts += [account.uid for account in found.own_accounts]
-        self.device_groups = found.device_groups
-        return found
+        isolation = self._chosen(settings, folders)
+        self._accounts += [account.uid for account in isolation.own_accounts]
+        self.device_groups = isolation.device_groups
+        return isolation
 
-    def _found(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
+    def _chosen(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
         asked = settings.isolation
         if settings.cluster.on_nodes:
             self.cluster.choose(settings.cluster)
@@ -321,10 +321,12 @@ class Isolating:
         if settings.train.device is not Device.CPU:
             make_device_files()
             groups = gpu_file_groups(socket=self._socket)
-        found = choose_isolation(asked, self.processes, self._interpreter, folders, groups)
+        isolation = choose_isolation(asked, self.processes, self._interpreter, folders, groups)
         if asked.mode is not IsolationMode.AUTO or asked.image is None:
-            return found
-        return replace(found, reason=f"{found.reason}; not in isolation.image: {why_no_container}")
+            return isolation
+        return replace(
+            isolation, reason=f"{isolation.reason}; not in isolation.image: {why_no_container}"
+        )
 
     def answering(self, request: ProcessRequest) -> LocalAnsweringProcess:
         """Start a process of this machine that answers questions."""
@@ -341,14 +343,14 @@ class Isolating:
         # one that is not root can start nothing under another, which is told at the first question
         if account is None or os.geteuid() != 0:
             return isolation
-        found = unused_account()
-        if found is None:
+        reader = unused_account()
+        if reader is None:
             raise RunError(
                 "every account for trainings is in use on this machine",
                 hint="Wait for the other gates to end, or stop leftover training processes.",
             )
-        self._accounts.append(found.uid)
-        reading = replace(account, uid=found.uid, gid=found.gid, groups=())
+        self._accounts.append(reader.uid)
+        reading = replace(account, uid=reader.uid, gid=reader.gid, groups=())
         return replace(isolation, credentials=reading, container=None)
 
     def beside(self, isolation: Isolation, number: int) -> tuple[Credentials | None, ...]:
@@ -357,10 +359,10 @@ class Isolating:
         None where the training has the gate's own. Raises `RunError` that says why no run can go
         beside another.
         """
-        found = accounts_beside(isolation, self.processes, self._interpreter, number)
+        accounts = accounts_beside(isolation, self.processes, self._interpreter, number)
         if not isolation.in_container:
-            self._accounts += [account.uid for account in found if account is not None]
-        return found
+            self._accounts += [account.uid for account in accounts if account is not None]
+        return accounts
 
     def clean_up(self, isolation: Isolation) -> None:
         """End all that a training may have left running: its containers, or its account's."""

@@ -103,9 +103,9 @@ def _is_there(path: Path, files: Files) -> bool:
 
 def missing_path(lines: tuple[str, ...]) -> str | None:
     """The last file that these lines of a training's output say is not there."""
-    found = [match for line in lines for match in MISSING.finditer(line)]
+    matches = [match for line in lines for match in MISSING.finditer(line)]
     # the last one ended the run; those before it were looked for and done without
-    return next((part for part in found[-1].groups() if part), None) if found else None
+    return next((part for part in matches[-1].groups() if part), None) if matches else None
 
 
 def inside_tree(path: str, tree: Path, workdir: str) -> str | None:
@@ -185,9 +185,9 @@ def _preparer(path: str, tree: Path, files: Files) -> str:
             names = files.list_names(where, max_names=MAX_NAMES) if files.is_folder(where) else ()
         except StorageError:
             continue
-        found = next((name for name in names if PREPARER.fullmatch(name)), "")
-        if found:
-            return posixpath.join(place, found)
+        preparer = next((name for name in names if PREPARER.fullmatch(name)), "")
+        if preparer:
+            return posixpath.join(place, preparer)
     return ""
 
 
@@ -227,8 +227,8 @@ def data_hint(lacking: Lacking, files: Files) -> str:
 
 
 def _pointer_hint(lacking: Lacking, files: Files) -> str:
-    found = POINTER.search(lacking.output)
-    path = plain_text(found[1].decode("utf-8", "replace")) if found else ""
+    match = POINTER.search(lacking.output)
+    path = plain_text(match[1].decode("utf-8", "replace")) if match else ""
     path = path or _named_pointer(lacking, files)
     if not path:
         return ""
@@ -298,13 +298,17 @@ def _tracked_hint(inside: str, lacking: Lacking, files: Files) -> str:
 
 
 def _forbidden_hint(lacking: Lacking) -> str:
-    found = [match[1] for line in lacking.lines for match in FORBIDDEN.finditer(line)]
-    if not found or not lacking.request.under_own_account or not _is_outside(found[-1], lacking):
+    forbidden = [match[1] for line in lacking.lines for match in FORBIDDEN.finditer(line)]
+    if (
+        not forbidden
+        or not lacking.request.under_own_account
+        or not _is_outside(forbidden[-1], lacking)
+    ):
         return ""
     return (
-        f"The training's account may not open {found[-1]}. It writes only in the checkout that it "
-        "trains in, in its home and in $TMPDIR. To read a file, let every account read it and "
-        f"declare it: {_declared(found[-1])}."
+        f"The training's account may not open {forbidden[-1]}. It writes only in the checkout "
+        "that it trains in, in its home and in $TMPDIR. To read a file, let every account read it "
+        f"and declare it: {_declared(forbidden[-1])}."
     )
 
 

@@ -34,8 +34,8 @@ DOCUMENTED: Final[Release] = (2, 13)
 
 def release_of(version: str) -> Release:
     """The release of torch that a version such as `2.14.0+cu130` belongs to."""
-    found = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
-    return (int(found[1]), int(found[2])) if found else DOCUMENTED
+    match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
+    return (int(match[1]), int(match[2])) if match else DOCUMENTED
 
 
 class InStrictMode(StrEnum):

@@ -187,9 +187,9 @@ def read_answer(output: bytes, timed_out: bool) -> TrainingSeen:  # noqa: FBT001
     )
 
 
-def _rows(found: object, length: int) -> list[list[object]]:
+def _rows(value: object, length: int) -> list[list[object]]:
     """What is a list of rows of that length, as far as it is one; the training may say anything."""
-    rows = found[:MAX_GPUS] if isinstance(found, list) else []
+    rows = value[:MAX_GPUS] if isinstance(value, list) else []
     return [row for row in rows if isinstance(row, list) and len(row) == length]
 
 
@@ -201,24 +201,24 @@ def _gpu(row: list[object]) -> str:
     return f"{_text(name)}{f' {kind}-{_text(uuid)}' if uuid else ''}{room}"
 
 
-def _tried(found: Mapping[str, object]) -> GpuTried:
-    supports = found.get("supports")
+def _tried(tried: Mapping[str, object]) -> GpuTried:
+    supports = tried.get("supports")
     return GpuTried(
-        built_for=_text(found.get("built_for")),
+        built_for=_text(tried.get("built_for")),
         supports=supports if isinstance(supports, int) and 0 <= supports < MAX_CUDA else 0,
-        refusal=_text(found.get("refusal")),
-        hidden_by=_text(found.get("hidden_by")),
+        refusal=_text(tried.get("refusal")),
+        hidden_by=_text(tried.get("hidden_by")),
         files=tuple(
             DeviceFile(path=_text(path), mode=mode & 0o7777, gid=gid, refusal=_text(refusal))
-            for path, mode, gid, refusal in _rows(found.get("files"), 4)
+            for path, mode, gid, refusal in _rows(tried.get("files"), 4)
             if isinstance(mode, int) and isinstance(gid, int)
         ),
     )
 
 
-def _text(found: object) -> str:
+def _text(text: object) -> str:
     """One printable line, bounded."""
-    lines = last_lines(str(found)[:MAX_TEXT].encode()) if found is not None else ()
+    lines = last_lines(str(text)[:MAX_TEXT].encode()) if text is not None else ()
     return " ".join(lines)
 
 

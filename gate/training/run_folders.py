@@ -90,8 +90,8 @@ def _modules(files: Files, top: Path, within: PurePath) -> Iterator[tuple[str, b
     for name in files.list_names(top / within, max_names=MAX_HARNESS_FILES):
         path = within / name
         if name.endswith(".py"):
-            for each, data in _with_byte_code(files, top / path, path):
-                yield each.as_posix(), data
+            for module, data in _with_byte_code(files, top / path, path):
+                yield module.as_posix(), data
         # a link to a folder is not a folder here, so nothing from elsewhere comes along
         elif name not in LEFT_BEHIND and files.is_folder(top / path):
             yield from _modules(files, top, path)
@@ -117,9 +117,9 @@ def mounts_of(
     if not isolation.shows_mounts:
         return ()
     return tuple(
-        ReadOnlyMount(source=one.source, target=_target(one, folders))
-        for one in data
-        if one.source is not None
+        ReadOnlyMount(source=fetched.source, target=_target(fetched, folders))
+        for fetched in data
+        if fetched.source is not None
     )
 
 
@@ -127,7 +127,7 @@ def links_of(data: tuple[FetchedData, ...], isolation: Isolation) -> str:
     """Where links of a run lead, for the harness: data that is read there is declared."""
     if isolation.shows_mounts:
         return ""
-    return ":".join(str(one.source) for one in data if one.source is not None)
+    return ":".join(str(fetched.source) for fetched in data if fetched.source is not None)
 
 
 def place_data(
@@ -138,41 +138,41 @@ def place_data(
     Raises `DataError` where a link of the commit is in the way, or a copy has other bytes.
     """
     files.fresh_folder(folders.data)
-    for one in data:
-        for copied in one.copies:
-            _copy(files, one, copied, folders.tree)
-        if one.source is None:
+    for fetched in data:
+        for copied in fetched.copies:
+            _copy(files, fetched, copied, folders.tree)
+        if fetched.source is None:
             continue
-        target = _target(one, folders)
-        _clear_way(files, one, target, folders)
+        target = _target(fetched, folders)
+        _clear_way(files, fetched, target, folders)
         if not isolation.shows_mounts:
-            files.link(target, one.source)
-        elif files.is_folder(one.source):
+            files.link(target, fetched.source)
+        elif files.is_folder(fetched.source):
             files.fresh_folder(target)
         else:
             files.write_new(target, b"")
 
 
-def _target(one: FetchedData, folders: RunFolders) -> Path:
-    return folders.tree / one.place if one.place else folders.data / one.name
+def _target(fetched: FetchedData, folders: RunFolders) -> Path:
+    return folders.tree / fetched.place if fetched.place else folders.data / fetched.name
 
 
-def _copy(files: Files, one: FetchedData, copied: CopiedFile, tree: Path) -> None:
+def _copy(files: Files, fetched: FetchedData, copied: CopiedFile, tree: Path) -> None:
     target = tree / copied.place
-    _refuse_links(files, one, target, tree)
+    _refuse_links(files, fetched, target, tree)
     files.remove_tree(target)
     if files.copy_file(copied.source, target, max_bytes=copied.size_bytes) != copied.sha256:
         raise DataError(
-            f"{one.name}: the fetched content of {copied.place} changed on disk",
+            f"{fetched.name}: the fetched content of {copied.place} changed on disk",
             hint="Something else writes to the folder of fetched data (fetch.cache): empty it, "
             "and give the gate one that nothing else writes to.",
         )
 
 
-def _clear_way(files: Files, one: FetchedData, target: Path, folders: RunFolders) -> None:
+def _clear_way(files: Files, fetched: FetchedData, target: Path, folders: RunFolders) -> None:
     """Take away what the commit has at the data's own path, such as a pointer."""
-    if one.place:
-        _refuse_links(files, one, target, folders.tree)
+    if fetched.place:
+        _refuse_links(files, fetched, target, folders.tree)
         files.remove_tree(target)
 
 
@@ -199,12 +199,12 @@ def place_checkpoint(files: Files, carried: CarriedCheckpoint, tree: Path, workd
             )
 
 
-def _refuse_links(files: Files, one: FetchedData, target: Path, tree: Path) -> None:
+def _refuse_links(files: Files, fetched: FetchedData, target: Path, tree: Path) -> None:
     try:
         files.refuse_links(target, below=tree)
     except StorageError as error:
         raise DataError(
-            f"{one.name}: the commit has a link on the way to {target.relative_to(tree)}",
+            f"{fetched.name}: the commit has a link on the way to {target.relative_to(tree)}",
             hint="Declared data is not put behind a link: remove the link from the commit.",
         ) from error
 

@@ -238,9 +238,9 @@ class PlannedRun:
     def described_with(self, others: tuple[PlannedRun, ...]) -> str:
         """The same for runs that go together: what they share is told once."""
         runs = (self, *others)
-        if not others or any(one._does != self._does for one in others):  # noqa: SLF001 - of this class
-            return " and ".join(one.described for one in runs)
-        return f"{' and '.join(one.label for one in runs)}: {self._does}, side by side"
+        if not others or any(other._does != self._does for other in others):  # noqa: SLF001 - of this class
+            return " and ".join(run.described for run in runs)
+        return f"{' and '.join(run.label for run in runs)}: {self._does}, side by side"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

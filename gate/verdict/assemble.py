@@ -111,7 +111,7 @@ class Assessment:
     def configuration(self) -> Configuration | None:
         """What the training was configured with, as far as it was seen."""
         return configuration_of(
-            [one.configuration for one in self.evidence.runs_of(RunMode.STRICT)]
+            [run.configuration for run in self.evidence.runs_of(RunMode.STRICT)]
         )
 
     @property
@@ -133,8 +133,8 @@ class Assessment:
         return self.diagnosis.model_copy(update={"optimizer_settings": settings})
 
     def _configured(self, setting: OptimizerSettingChange) -> OptimizerSettingChange:
-        found = proven_change(self.configuration_changes, setting.before, setting.after)
-        return setting.model_copy(update={"configured": found.place}) if found else setting
+        change = proven_change(self.configuration_changes, setting.before, setting.after)
+        return setting.model_copy(update={"configured": change.place}) if change else setting
 
     @cached_property
     def tolerances(self) -> tuple[ToleranceUse, ...]:
@@ -206,28 +206,28 @@ def _not_finite(facts: Facts) -> NotFiniteResult | None:
     if facts.not_finite is None:
         return None
     first = facts.repeat.first
-    found = not_finite_result(
+    not_finite = not_finite_result(
         facts.not_finite,
         (facts.baseline, facts.base_run),
         comparable=facts.same_training and not facts.data_moved and not facts.nothing_moved,
         in_base=facts.base_not_finite,
     )
     starts_differ = first is not None and first.kind is EventKind.INITIAL
-    return found.model_copy(update={"starts_differ": starts_differ})
+    return not_finite.model_copy(update={"starts_differ": starts_differ})
 
 
 def _traced_not_finite(assessment: Assessment) -> NotFiniteResult | None:
     """The same with the call that gave the first one, where a run was traced for it."""
-    found, trace = _not_finite(assessment.facts), assessment.evidence.trace
-    if found is None or trace is None or trace.claim is not Claim.NOT_FINITE:
-        return found
-    return found.model_copy(update={"origin": trace.sentence})
+    not_finite, trace = _not_finite(assessment.facts), assessment.evidence.trace
+    if not_finite is None or trace is None or trace.claim is not Claim.NOT_FINITE:
+        return not_finite
+    return not_finite.model_copy(update={"origin": trace.sentence})
 
 
 def brings_not_finite(facts: Facts) -> bool:
     """Whether the commit brings a number that is not finite."""
-    found = _not_finite(facts)
-    return found is not None and found.brought
+    not_finite = _not_finite(facts)
+    return not_finite is not None and not_finite.brought
 
 
 def _quarantine(facts: Facts) -> InQuarantine | None:
@@ -246,7 +246,7 @@ def _seen(assessment: Assessment, request: GateRequest) -> dict[str, object]:
     evidence, facts, run = assessment.evidence, assessment.facts, assessment.first
     return {
         # which part moved is said already, and they are many
-        "data": tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
+        "data": tuple(data_set.model_copy(update={"parts": ()}) for data_set in evidence.data),
         "data_moved": facts.data_moved,
         "data_brought": facts.data_brought,
         "unrepeated": facts.unrepeated,
@@ -338,7 +338,7 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
     if decision.by_chance and draw is not None:
         return after_entropy(draw.call, draw.place)
     # accepted as the new baseline, a drift would miss the threshold again
-    missed = decision.outcome in DRIFTS and any(not one.met for one in facts.thresholds)
+    missed = decision.outcome in DRIFTS and any(not threshold.met for threshold in facts.thresholds)
     return next_steps(
         decision.outcome,
         replace(
@@ -362,8 +362,8 @@ def _not_its_own(assessment: Assessment, request: GateRequest) -> bool:
 
 def _pins(decision: Decision, facts: Facts) -> tuple[str, ...]:
     """Packages as they were on the other side, of those that moved."""
-    brought = decision.outcome is Outcome.DEPENDENCY_DRIFT
-    against = facts.base_run if brought else facts.baseline
+    proposed = decision.outcome is Outcome.DEPENDENCY_DRIFT
+    against = facts.base_run if proposed else facts.baseline
     changes = against.environment if against is not None else ()
     return tuple(pin for change in changes for pin in change.pins)
 

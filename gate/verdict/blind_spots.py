@@ -195,9 +195,9 @@ def only_printed(run: RunEvidence) -> tuple[Finding, ...]:
 
 def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
     """Did the script log anything that is no metric?"""
-    logged = [one for one in run.passed_over if one.source is not MetricSource.STDOUT]
-    lines = sum(one.why is WhyPassedOver.LINE for one in run.passed_over)
-    messages = [f"{one.name} {one.why}" for one in logged]
+    logged = [metric for metric in run.passed_over if metric.source is not MetricSource.STDOUT]
+    lines = sum(metric.why is WhyPassedOver.LINE for metric in run.passed_over)
+    messages = [f"{metric.name} {metric.why}" for metric in logged]
     if len(messages) > SHOWN:
         messages[SHOWN:] = [f"and {len(messages) - SHOWN} more"]
     if lines:
@@ -206,7 +206,7 @@ def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
         return ()
     # a phase or a time in words is a label, and a picture shows numbers; all else may be a result
     shown_only = {WhyPassedOver.TEXT, WhyPassedOver.MEDIA}
-    labels = all(one.why in shown_only for one in run.passed_over)
+    labels = all(passed.why in shown_only for passed in run.passed_over)
     return (
         Finding(
             code="metric-not-compared",
@@ -281,7 +281,7 @@ def equal_runs(facts: Facts) -> EqualRuns | None:
     """The equal runs of one and the same work, and the share of rare faults that they miss."""
     if facts.one_run is not None:
         return EqualRuns(runs=1, missed=round(_missed_by_one(), 4))
-    if not all(one.numerically_equal for one in (facts.repeat, *facts.like_strict)):
+    if not all(comparison.numerically_equal for comparison in (facts.repeat, *facts.like_strict)):
         return None
     runs = facts.strict_runs + len(facts.like_strict)
     return EqualRuns(runs=runs, missed=round(missed_share(runs, RARE), 4))

@@ -55,7 +55,7 @@ def _by_level(decision: Decision, facts: Facts) -> Decision:
         cause = f"{decision.cause}; {reached_level.why(policy.level, level, facts.judged)}"
         passes = reached_level.is_enough(level, policy.level)
         decision = replace(decision, passes=passes, cause=cause.removesuffix("; "))
-    missed = [one for one in facts.thresholds if not one.met]
+    missed = [threshold for threshold in facts.thresholds if not threshold.met]
     if decision.passes and missed:
         cause = f"{decision.cause}; but {reasons.missed_threshold(missed[0])}"
         return replace(decision, passes=False, cause=cause, missed_threshold=True)
@@ -346,8 +346,8 @@ def needs_base_run(
     # settled either way: equal bits need no base, and in one environment the code alone can differ
     if baseline.numerically_equal or (baseline.same_environment and not own_environments):
         return False
-    settled = not baseline.comparable or inside(baseline, settings)
-    return not (baseline.comparable_environment and settled)
+    decided = not baseline.comparable or inside(baseline, settings)
+    return not (baseline.comparable_environment and decided)
 
 
 def _environment_drift(cause: str, baseline: Comparison) -> Decision:
@@ -363,7 +363,7 @@ def _answers(facts: Facts) -> Answers:
     if facts.strict_runs < PAIR:
         return Answers()
     repeats = facts.repeat.numerically_equal and all(
-        one.numerically_equal for one in facts.like_strict
+        comparison.numerically_equal for comparison in facts.like_strict
     )
     if not repeats:
         # one of two results that do not agree may well equal the baseline: that answers nothing

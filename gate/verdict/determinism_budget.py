@@ -44,8 +44,14 @@ class RunRanks:
     def kinds(self) -> frozenset[DeviceKind]:
         """The different GPUs among those that were used."""
         return frozenset(
-            (one.name, one.capability, one.multiprocessors, one.memory_bytes, one.slice)
-            for one in self.devices
+            (
+                device.name,
+                device.capability,
+                device.multiprocessors,
+                device.memory_bytes,
+                device.slice,
+            )
+            for device in self.devices
         )
 
 
@@ -74,10 +80,10 @@ def nccl_pinned(run: RunEvidence) -> bool:
 
     A list of algorithms, or one that is left out (`^NVLS`), leaves a choice to NCCL.
     """
-    told = {rank.rank: rank.facts.get("process_group", "") for rank in run.rank_facts}
+    groups = {rank.rank: rank.facts.get("process_group", "") for rank in run.rank_facts}
     return (
-        set(told) == set(ranks_of(run).ranks)
-        and all(_NCCL_ALONE.search(backends) for backends in told.values())
+        set(groups) == set(ranks_of(run).ranks)
+        and all(_NCCL_ALONE.search(backends) for backends in groups.values())
         and not run.environment.ranks_on_cpu
         and all(_one_algorithm(process.variables) for process in run.processes)
     )
@@ -90,8 +96,8 @@ def _one_algorithm(variables: Mapping[str, str]) -> bool:
 
 def unlike_hardware(run: RunEvidence) -> tuple[str, ...]:
     """The parts of the hardware in which a rank, or a GPU that one process used, is another."""
-    told = {unlike.part for unlike in run.environment.unlike_ranks}
-    parts = [part for part in HARDWARE_PARTS if part in told]
+    unlike_parts = {unlike.part for unlike in run.environment.unlike_ranks}
+    parts = [part for part in HARDWARE_PARTS if part in unlike_parts]
     if "device" not in parts and len(ranks_of(run).kinds) > 1:
         parts.insert(0, "device")
     return tuple(parts)

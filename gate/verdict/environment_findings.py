@@ -111,11 +111,11 @@ def brought_locks(evidence: EvidenceSet) -> tuple[Finding, ...]:
     return tuple(
         finding
         for change in changes
-        for finding in notice("lock-changed", message=f"{change.path} {_brought(change)}")
+        for finding in notice("lock-changed", message=f"{change.path} {_in_proposal(change)}")
     )
 
 
-def _brought(change: LockChange) -> str:
+def _in_proposal(change: LockChange) -> str:
     if not change.before:
         return "is new"
     if not change.after:

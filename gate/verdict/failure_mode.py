@@ -76,10 +76,10 @@ def failure_mode(verdict: Verdict, *, passed_before: bool = False) -> FailureMod
     # a price or a threshold stopped it: the result itself is a good one
     if verdict.passes or verdict.held_back:
         return _NONE
-    found = _proven(verdict)
-    if found is _NONE and passed_before and verdict.outcome in FLAKES:
+    proven = _proven(verdict)
+    if proven is _NONE and passed_before and verdict.outcome in FLAKES:
         return FailureMode.FLAKY
-    return found
+    return proven
 
 
 def _proven(verdict: Verdict) -> FailureMode:
@@ -100,8 +100,8 @@ def _proven(verdict: Verdict) -> FailureMode:
 
 
 def _of_class(verdict: Verdict, column: int) -> FailureMode:
-    found = verdict.diagnosis.cause_class if verdict.diagnosis is not None else None
-    return _NONE if found is None else BY_CLASS[found][column]
+    cause_class = verdict.diagnosis.cause_class if verdict.diagnosis is not None else None
+    return _NONE if cause_class is None else BY_CLASS[cause_class][column]
 
 
 def _of_environment(verdict: Verdict) -> FailureMode:
@@ -111,8 +111,8 @@ def _of_environment(verdict: Verdict) -> FailureMode:
     cause.
     """
     if verdict.nothing_moved:
-        found = _of_class(verdict, 1)
-        return FailureMode.FLAKY if found is _NONE else found
+        cause_class = _of_class(verdict, 1)
+        return FailureMode.FLAKY if cause_class is _NONE else cause_class
     if verdict.baseline is None or not verdict.answers.base_run.good:
         return _NONE
     moved = {change.part for change in verdict.baseline.environment}

@@ -62,13 +62,13 @@ def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
     records = [run.run for run in evidence.runs if run.run.failed_beside]
     if not records:
         return ()
-    told = [
+    reasons = [
         f"{record.label} (it failed side by side with {' and '.join(record.failed_beside)})"
         for record in records
     ]
     return notice(
         "repeated-alone",
-        message=f"re-run on its own: {', '.join(told)}",
+        message=f"re-run on its own: {', '.join(reasons)}",
         remedy="Two runs do not fit side by side here: runs.parallel: never "
         "makes one after the other from the start.",
     )
@@ -95,13 +95,13 @@ def not_packed(evidence: EvidenceSet, checkpoint: str | None) -> tuple[Finding, 
 
 def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Finding, ...]:
     """Does the checkpoint lack a part that this training used, so that no resume is exact?"""
-    found = run.resumability
-    if found is None or not found.lacks or checkpoint is None:
+    resumability = run.resumability
+    if resumability is None or not resumability.lacks or checkpoint is None:
         return ()
-    missing = [lack for lack in found.lacks if lack.known]
-    untold = [lack for lack in found.lacks if not lack.known]
+    missing = [lack for lack in resumability.lacks if lack.known]
+    untold = [lack for lack in resumability.lacks if not lack.known]
     sentences = []
-    if missing and found.model_alone:
+    if missing and resumability.model_alone:
         sentences.append(
             f"{checkpoint} contains only the model: a resume lacks {joined(map(_lack, missing))}"
         )
@@ -120,19 +120,21 @@ def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Fin
             code="checkpoint-incomplete",
             severity=Severity.NOTICE,
             message="; ".join(sentences),
-            remedy=_save_it(model_alone=found.model_alone and bool(missing), known=bool(missing)),
-            code_place=used or CodePlace.known(found.file, found.line),
+            remedy=_save_it(
+                model_alone=resumability.model_alone and bool(missing), known=bool(missing)
+            ),
+            code_place=used or CodePlace.known(resumability.file, resumability.line),
         ),
     )
 
 
 def checkpoint_overwritten(run: RunEvidence, checkpoint: str | None) -> tuple[Finding, ...]:
     """Does a kill inside the save leave no checkpoint, since it writes over the last one?"""
-    found = run.resumability
-    if found is None or not found.overwritten or checkpoint is None:
+    resumability = run.resumability
+    if resumability is None or not resumability.overwritten or checkpoint is None:
         return ()
-    place = CodePlace.known(found.file, found.line)
-    who = f"{found.file}:{found.line}" if found.line else "the training"
+    place = CodePlace.known(resumability.file, resumability.line)
+    who = f"{resumability.file}:{resumability.line}" if resumability.line else "the training"
     return (
         Finding(
             code="checkpoint-overwritten",
@@ -276,12 +278,12 @@ def replicas_differ(run: RunEvidence) -> tuple[Finding, ...]:
     at_end = "" if drift.at_end else " at the end"
     what = f": {', '.join(names)}{more}{at_end}" if names else ""
     until = f" (equal after step {drift.equal_until})" if drift.equal_until else ""
-    one = len(drift.ranks) == 1
+    is_single = len(drift.ranks) == 1
     after = "at the end" if drift.at_end else f"after step {drift.step}"
     return warning(
         "replicas-differ",
-        message=f"{rank_words(drift.ranks)} {'has' if one else 'have'} different weights than "
-        f"rank {drift.like} {after}{until}, although DistributedDataParallel keeps "
+        message=f"{rank_words(drift.ranks)} {'has' if is_single else 'have'} different weights "
+        f"than rank {drift.like} {after}{until}, although DistributedDataParallel keeps "
         f"them equal{what}",
         remedy="Look for what changes weights or gradients on some ranks only: no_sync() in the "
         "last pass before an update, a write into a parameter, a different learning rate. If it "

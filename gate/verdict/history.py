@@ -130,7 +130,7 @@ def read_history(data: bytes, source: str) -> History:
                 "one."
             ),
         )
-    found: list[HistoryLine] = []
+    lines: list[HistoryLine] = []
     rows = data.splitlines()[-MAX_HISTORY_LINES:]
     for row in rows:
         try:
@@ -138,10 +138,10 @@ def read_history(data: bytes, source: str) -> History:
         # of another version, or by another hand: the others still tell something
         except DocumentError:
             continue
-        found.append(line)
-    broken = len(rows) - len(found)
+        lines.append(line)
+    broken = len(rows) - len(lines)
     problem = f"{source}: {broken} of {len(rows)} lines are not readable" if broken else ""
-    return History(lines=tuple(found), problem=problem)
+    return History(lines=tuple(lines), problem=problem)
 
 
 def with_line(data: bytes, line: HistoryLine) -> bytes:

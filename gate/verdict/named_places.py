@@ -41,7 +41,7 @@ class _Words:
         self._workdir, self._lines = verdict.workdir, lines
         hunks = verdict.change.hunks if verdict.change is not None else ()
         # from git, and by their paths in the repository
-        self._of_git = {f"{one.file}:{line}" for one in hunks for line in (one.first, one.last)}
+        self._of_git = {f"{hunk.file}:{line}" for hunk in hunks for line in (hunk.first, hunk.last)}
         others = sorted({f"{place.file}:{place.line}" for place in _places(verdict)}, key=len)
         any_of = "|".join((*map(re.escape, reversed(others)), IN_PYTHON))
         self._pattern = re.compile(f"{NO_WORD_BEFORE}(?:{any_of}){NO_NUMBER_BEHIND}")
@@ -65,8 +65,8 @@ class _Words:
     def _sentence(self, text: str) -> str:
         return self._pattern.sub(self._named, text)[: max(MOST_OF_A_TEXT, len(text))]
 
-    def _named(self, found: re.Match[str]) -> str:
-        place = found[0]
+    def _named(self, match: re.Match[str]) -> str:
+        place = match[0]
         file, _, number = place.rpartition(":")
         if place in self._of_git or self._held(file, int(number)):
             return place

@@ -290,9 +290,9 @@ def _differ(first: list[Override], second: list[Override]) -> bool:
     """
     if any(override.kind is OverrideKind.ENTROPY for override in (*first, *second)):
         return True
-    one, other = ({override.after for override in overrides} for overrides in (first, second))
+    left, right = ({override.after for override in overrides} for overrides in (first, second))
     # each side has a seed that the other lacks: a subset is only a worker that ended earlier
-    return bool(one - other and other - one)
+    return bool(left - right and right - left)
 
 
 def _seed_finding(override: Override, *, repeats: bool) -> Finding:

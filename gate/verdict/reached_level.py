@@ -50,7 +50,7 @@ def reached(
     if judged is not None and judged.reached is not None:
         return judged.reached
     # without a threshold nothing was judged, and that is never a level
-    met = bool(thresholds) and all(one.met for one in thresholds)
+    met = bool(thresholds) and all(threshold.met for threshold in thresholds)
     return ReachedLevel.FUNCTIONAL if met else None
 
 
@@ -142,8 +142,14 @@ def excusing(
         return whole
     rest = baseline.model_copy(
         update={
-            "metrics": tuple(one for one in baseline.metrics if not _named(one.metric, rules)),
-            "series": tuple(one for one in baseline.series if not _named(one.metric, rules)),
+            "metrics": tuple(
+                metric for metric in baseline.metrics if not _named(metric.metric, rules)
+            ),
+            "series": tuple(
+                series_item
+                for series_item in baseline.series
+                if not _named(series_item.metric, rules)
+            ),
         }
     )
     return rules[0] if agree(rest, settings) else None
@@ -160,11 +166,11 @@ def quarantine_findings(
     """What a reader should know of the rules for an entry: in force, not needed, or over."""
     if entry is None:
         return ()
-    day, found = _day(now), list[Finding]()
+    day, findings = _day(now), list[Finding]()
     for rule in _covering(rules, entry):
         until = date.fromisoformat(rule.until)
         if day > until:
-            found += warning(
+            findings += warning(
                 "quarantine-expired",
                 message=f"the quarantine of {rule_subject(rule)} ended on {rule.until} and no "
                 "longer "
@@ -174,7 +180,7 @@ def quarantine_findings(
         elif day < date.fromisoformat(rule.since):
             continue
         elif holds:
-            found += notice(
+            findings += notice(
                 "quarantine-not-needed",
                 message=f"{rule_subject(rule)} is in quarantine until {rule.until}, and this "
                 "result agrees with it",
@@ -184,13 +190,13 @@ def quarantine_findings(
             judged = (
                 "the base commit, run here, judged instead" if excused else "it excused nothing"
             )
-            found += warning(
+            findings += warning(
                 "quarantine",
                 message=f"{rule_subject(rule)} is in quarantine until {rule.until}: {rule.reason}; "
                 f"{judged}",
                 remedy=RENEW,
             )
-    return tuple(found)
+    return tuple(findings)
 
 
 def rule_subject(rule: Quarantine) -> str:

@@ -63,28 +63,28 @@ def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None
     return recorded
 
 
-def _traced(found: TraceFinding) -> CauseClass | None:
+def _traced(trace: TraceFinding) -> CauseClass | None:
     """What the first call is of at which the traces of two commits part.
 
     Fingerprints would have told the same, had they been recorded at that step.
     """
-    if found.draws:
+    if trace.draws:
         return CauseClass.RANDOM_STATE
     # other shapes of a batch are of other data as well as of another order
-    if found.claim is Claim.CODE_PATH and found.phase is Phase.DATA:
+    if trace.claim is Claim.CODE_PATH and trace.phase is Phase.DATA:
         return None
-    if found.claim is Claim.CODE_PATH:
-        return CauseClass.OPTIMIZER if found.phase is Phase.OPTIMIZER else CauseClass.CODE
-    return BY_CLAIM.get(found.claim)
+    if trace.claim is Claim.CODE_PATH:
+        return CauseClass.OPTIMIZER if trace.phase is Phase.OPTIMIZER else CauseClass.CODE
+    return BY_CLAIM.get(trace.claim)
 
 
-def _proved(found: TraceFinding | None) -> CauseClass | None:
-    if found is None:
+def _proved(trace: TraceFinding | None) -> CauseClass | None:
+    if trace is None:
         return None
-    if found.claim is Claim.NONDETERMINISTIC_OPERATOR:
-        torchs = found.operator.startswith("aten::")
+    if trace.claim is Claim.NONDETERMINISTIC_OPERATOR:
+        torchs = trace.operator.startswith("aten::")
         return CauseClass.OPERATOR if torchs else CauseClass.KERNEL
-    return BY_CLAIM.get(found.claim)
+    return BY_CLAIM.get(trace.claim)
 
 
 WORLD_SIZE: Final = "world_size"
@@ -114,9 +114,9 @@ def changed_words(setting: OtherSetting) -> tuple[str, ...]:
         return ()
     before, after = _value(setting.before), _value(setting.after)
     if isinstance(before, list) and isinstance(after, list):
-        found = tuple(_of_words([str(word) for word in before], [str(word) for word in after]))
-        rest = len(found) - SHOWN_WORDS
-        return (*found[:SHOWN_WORDS], *((f"{rest} more",) if rest > 0 else ()))
+        words = tuple(_of_words([str(word) for word in before], [str(word) for word in after]))
+        rest = len(words) - SHOWN_WORDS
+        return (*words[:SHOWN_WORDS], *((f"{rest} more",) if rest > 0 else ()))
     return (f"{_word(before)} → {_word(after)}",)
 
 
@@ -194,7 +194,12 @@ def not_finite_result(
     baseline, base = sides
     deltas = [delta for side in (base, baseline) if side is not None for delta in side.metrics]
     expected = next(
-        (one.expected for one in deltas if (one.metric, one.step) == (number.name, number.step)), ""
+        (
+            delta.expected
+            for delta in deltas
+            if (delta.metric, delta.step) == (number.name, number.step)
+        ),
+        "",
     )
     proven = comparable and baseline is not None and baseline.same_environment
     return NotFiniteResult(
@@ -264,12 +269,12 @@ def one_run_differs(unlike: Comparison) -> str:
 def missed_threshold(missed: ThresholdResult) -> str:
     """The bound that a metric's last value does not keep."""
     bounds = (("at least", missed.least), ("at most", missed.most))
-    wanted = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    bound_words = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
     if missed.step is None:
-        return f"there is no metric {missed.metric}, which policy.thresholds wants {wanted}"
+        return f"there is no metric {missed.metric}, which policy.thresholds wants {bound_words}"
     return (
         f"{missed.metric} is {missed.value} at its last step {missed.step}, and policy.thresholds "
-        f"wants {wanted}"
+        f"wants {bound_words}"
     )
 
 
@@ -339,16 +344,16 @@ def _renamed(
     Type, shape and digest are equal, and so is the kind of state that they are in. Of several with
     one content, none is known to be another's.
     """
-    found: dict[tuple[str, str], tuple[list[TensorDelta], list[TensorDelta]]] = {}
+    by_content: dict[tuple[str, str], tuple[list[TensorDelta], list[TensorDelta]]] = {}
     for delta in one_sided:
         gone = delta.kind is TensorChange.MISSING
         content = delta.expected if gone else delta.observed
         # a plain value has no shape, and its equal is soon found
         if "[" in content:
             state, slash, _ = delta.name.partition("/")
-            sides = found.setdefault((state if slash else "", content), ([], []))
+            sides = by_content.setdefault((state if slash else "", content), ([], []))
             sides[not gone].append(delta)
-    groups = [sides for sides in found.values() if len(sides[0]) == len(sides[1])]
+    groups = [sides for sides in by_content.values() if len(sides[0]) == len(sides[1])]
     every = [delta for sides in groups for side in sides for delta in side]
     return every, [(gone[0], new[0]) for gone, new in groups if len(gone) == 1]
 
@@ -435,7 +440,7 @@ def moved_parts(baseline: Comparison) -> str:
 
 def other_ranks(baseline: Comparison, level: Level) -> str:
     """Why an entry of another number of ranks cannot judge bits or tolerances, or nothing."""
-    moved = next((one for one in baseline.environment if one.part == WORLD_SIZE), None)
+    moved = next((part for part in baseline.environment if part.part == WORLD_SIZE), None)
     if moved is None or moved.comparable:
         return ""
     here, then = (

@@ -23,7 +23,7 @@ COMPARED = ORDERS | {SourceKind.PRECISION, SourceKind.READ, SourceKind.SPLIT}
 NOT_COVERED = frozenset(
     (SourceKind.VARIABLE, SourceKind.SAVED, SourceKind.OPENED, SourceKind.UNSEEN)
 )
-# as many of a kind as a process tells; see gate/harness/sources/found.py
+# as many of a kind as a process tells; see gate/harness/sources/recorded.py
 MOST_OF_A_KIND = 40
 MAX_WORDS = 200
 # of other runs than those that are judged, where only a training that forges them has them
@@ -84,10 +84,10 @@ def _other_orders(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]
     )
 
 
-def _in_another_order(one: str, other: str) -> bool:
+def _in_another_order(left: str, right: str) -> bool:
     """Whether the digests differ; of pieces told one by one, whether the same came in both."""
-    several = " " in one
-    return one != other and (not several or sorted(one.split()) == sorted(other.split()))
+    several = " " in left
+    return left != right and (not several or sorted(left.split()) == sorted(right.split()))
 
 
 def _other_reads(first: RunEvidence, second: RunEvidence) -> Iterator[Source]:
@@ -97,7 +97,10 @@ def _other_reads(first: RunEvidence, second: RunEvidence) -> Iterator[Source]:
     """
     both = tuple(map(_reads, (first, second)))
     stamps = [
-        {path: sorted({one.after for one in lines if one.stamp}) for path, lines in reads.items()}
+        {
+            path: sorted({read.after for read in lines if read.stamp})
+            for path, lines in reads.items()
+        }
         for reads in both
     ]
     # where some were left out, what one run lacks it may have read all the same
@@ -287,15 +290,15 @@ def splits_by_listing(run: RunEvidence) -> tuple[Finding, ...]:
     lines = {source.place: source for source in run.sources if source.kind is SourceKind.SPLIT}
     if not lines:
         return ()
-    told = [
+    splits = [
         f"{place} gives {source.call}() what {source.before}() lists"
         for place, source in list(lines.items())[:SHOWN_SPLITS]
     ]
-    more = f"; and {len(lines) - len(told)} more" if len(lines) > len(told) else ""
+    more = f"; and {len(lines) - len(splits)} more" if len(lines) > len(splits) else ""
     sorts = all(source.after == "sorted" for source in lines.values())
     order = "" if sorts else "; unsorted, the order of a different disk does too"
     return notice(
         "split-by-listing",
-        message=f"{'; '.join(told)}{more}: adding one file reshuffles the split{order}",
+        message=f"{'; '.join(splits)}{more}: adding one file reshuffles the split{order}",
         remedy="Assign each file by a hash of its name: docs/data.md has a function for it.",
     )

@@ -57,7 +57,7 @@ INSIDE = {
         ("plain_tensors",),
         ("tensor_digests",),
         ("operator_audit",),
-        ("sources.found",),
+        ("sources.recorded",),
         ("determinism", "recording", "operator_policy", "sources", "trials", "fixed_collectives"),
         ("tracing", "variation_readings"),
         ("varied_surroundings",),

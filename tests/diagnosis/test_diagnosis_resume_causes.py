@@ -231,7 +231,7 @@ def test_a_generator_that_nobody_draws_from_is_no_cause() -> None:
         one.model_copy(
             update={"fingerprints": one.fingerprints | {"random.numpy": digest("still")}}
         )
-        for one in whole().steps.told
+        for one in whole().steps.observed
     ]
     steady = whole().model_copy(update={"steps": type(whole().steps).of(still)})
     after = resumed(AT, Lack(fingerprints={"random.numpy": digest("other")}))
@@ -256,7 +256,7 @@ def a_step_late(step: int, last: int = STEPS) -> RunEvidence:
         )
         if (behind := step + one.step - 1) < last
         else one
-        for one in after.steps.told
+        for one in after.steps.observed
     ]
     return after.model_copy(update={"steps": type(after.steps).of(late)})
 

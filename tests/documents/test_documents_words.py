@@ -33,7 +33,7 @@ OTHER_THINGS = {
 VAGUE = frozenset(
     ("told", "found", "one", "each", "brought", "wanted", "settled", "senses", "edges")
 )
-# What is left of them are fields of documents that users keep, and a column of steps.
+# What is left of them are fields of documents that users keep.
 LEFT = frozenset(
     (
         "AuditItem.found",
@@ -41,8 +41,6 @@ LEFT = frozenset(
         "GpuMissed.found",
         "NotFiniteResult.brought",
         "ProvisionalEntry.brought",
-        "StepDigests.__init__(told)",
-        "StepDigests.told",
         "UnlikeRank.found",
         "Verdict.brought",
     )
@@ -110,38 +108,22 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
             yield node.attr
 
 
-def public_names(node: ast.AST, within: str = "") -> Iterator[tuple[str, str]]:
-    """What others may use of a module: each name with its place, such as `Class.function(name)`."""
-    if isinstance(node, ast.FunctionDef):
-        yield node.name, within + node.name
-        named = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-        yield from ((given.arg, f"{within}{node.name}({given.arg})") for given in named)
-    elif isinstance(node, ast.ClassDef):
-        yield node.name, within + node.name
-        for member in node.body:
-            yield from _public(member, f"{within}{node.name}.")
-    elif isinstance(node, ast.AnnAssign | ast.Assign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in targets:
-            if isinstance(target, ast.Name):
-                yield target.id, within + target.id
+def fields(tree: ast.AST) -> Iterator[str]:
+    """The fields that classes declare, as `Class.field`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for member in node.body:
+                if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                    yield f"{node.name}.{member.target.id}"
 
 
-def _public(node: ast.AST, within: str = "") -> Iterator[tuple[str, str]]:
-    name = getattr(node, "name", "")
-    if name == "__init__" or not name.startswith("_"):
-        yield from public_names(node, within)
-
-
-def vague_names() -> set[str]:
-    """The places of public names that say nothing of what they name, without their modules."""
-    return {
-        place
-        for tree in trees().values()
-        for node in tree.body
-        for name, place in _public(node)
-        if in_words(name) in VAGUE
-    }
+def vague_names(path: str, tree: ast.AST) -> list[str]:
+    """The names that say nothing of what they name, but for the fields that are left."""
+    kept = [field.rpartition(".")[2] for field in fields(tree) if field in LEFT]
+    vague = [name for name in bound_names(tree) if in_words(name) in VAGUE]
+    for name in kept:
+        vague.remove(name)
+    return [f"{path}: {name}" for name in vague]
 
 
 def mentions(word: str, texts: Iterable[Written]) -> list[str]:
@@ -183,8 +165,9 @@ def test_each_exception_is_still_there() -> None:
             assert word.replace(" ", "") in text.replace(" ", "")
 
 
-def test_no_public_name_but_those_left_is_a_vague_word() -> None:
-    assert vague_names() == LEFT
+def test_no_name_but_the_fields_left_is_a_vague_word() -> None:
+    assert [name for path, tree in trees().items() for name in vague_names(path, tree)] == []
+    assert {field for tree in trees().values() for field in fields(tree)} >= LEFT
 
 
 def test_no_row_of_a_table_is_torn() -> None:
@@ -202,8 +185,12 @@ def test_no_row_of_a_table_is_torn() -> None:
 def test_a_name_is_read_by_its_words_wherever_it_is_bound() -> None:
     tree = ast.parse("class OldGuest:\n    def told(self, found: int) -> None: ...\nwanted = 1\n")
     assert set(map(in_words, bound_names(tree))) >= {"old guest", "told", "found"}
-    places = {place for node in tree.body for _, place in _public(node)}
-    assert places >= {"OldGuest.told(found)", "wanted"}
+    assert sorted(vague_names("a.py", tree)) == ["a.py: found", "a.py: told", "a.py: wanted"]
+
+
+def test_a_vague_name_of_a_loop_is_seen_too() -> None:
+    tree = ast.parse("[one for one in range(3)]\nfor each in (): pass\nlambda told: told\n")
+    assert sorted(vague_names("a.py", tree)) == ["a.py: each", "a.py: one", "a.py: told"]
 
 
 @each_row(

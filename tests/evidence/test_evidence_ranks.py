@@ -74,7 +74,7 @@ def test_each_rank_has_its_own_digests_losses_and_node(
     rank_of(harness, 1, parameters=(1, 3))
     run = collected(harness, tmp_path)
     assert [(one.rank, one.node) for one in run.ranks] == [(0, "n0"), (1, "n1")]
-    own = [one.steps.told[-1].parameters for one in run.ranks]
+    own = [one.steps.observed[-1].parameters for one in run.ranks]
     assert own == [digest(2), digest(3)]
     # rank 0's are those of the run
     assert [one.name for one in run.ranks[0].metrics] == []

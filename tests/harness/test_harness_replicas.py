@@ -110,6 +110,6 @@ def test_ranks_are_recorded_by_rank(runs: HarnessRuns) -> None:
     assert zero.node == one.node != ""
     assert [series.name for series in one.metrics] == ["loss"]
     assert one.metrics[0].points != evidence.metrics[0].points
-    first = zero.steps.told[0].fingerprints, one.steps.told[0].fingerprints
+    first = zero.steps.observed[0].fingerprints, one.steps.observed[0].fingerprints
     assert first[0]["input"] != first[1]["input"]
     assert first[0]["gradients"] == first[1]["gradients"]

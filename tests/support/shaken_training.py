@@ -13,7 +13,7 @@ PLAYED = SCRIPT.replace(
     'losses = [float(text) for text in play["losses"]]\n',
     "import zlib\n"
     "from repro_gate_harness.variation_readings import tell_code\n"
-    "from repro_gate_harness.sources.found import SOURCES\n"
+    "from repro_gate_harness.sources.recorded import SOURCES\n"
     "told = []\n"
     "SOURCES.subscribe(told.append)\n"
     "import depends\n"

@@ -105,11 +105,11 @@ def read_metadata(data: bytes) -> list[Entry]:
     """
     pickle = whole_pickle(data)
     _check_makers(pickle)
-    told = _fields(pickle.stack[0], "metadata.Metadata")
-    places = _places(_map(told.get("storage_data"), "storage_data"))
-    paths = _paths(told.get("planner_data"))
+    fields = _fields(pickle.stack[0], "metadata.Metadata")
+    places = _places(_map(fields.get("storage_data"), "storage_data"))
+    paths = _paths(fields.get("planner_data"))
     entries: list[Entry] = []
-    for name, node in _named(_map(told.get("state_dict_metadata"), "state_dict_metadata")):
+    for name, node in _named(_map(fields.get("state_dict_metadata"), "state_dict_metadata")):
         path = paths.get(name, text_part(name))
         if _is_a(node, "metadata.BytesStorageMetadata"):
             entries.append(SavedObject(path, _taken(places, name, None)))
@@ -136,12 +136,12 @@ def _check_makers(pickle: Machine) -> None:
 
 
 def _tensor(name: str, path: str, node: object, places: Places) -> ChunkedTensor:
-    told = _fields(node, "metadata.TensorStorageMetadata")
-    chunks = told.get("chunks")
+    properties = _fields(node, "metadata.TensorStorageMetadata")
+    chunks = properties.get("chunks")
     if not isinstance(chunks, list) or not chunks or len(chunks) > MAX_ENTRIES:
         raise fault(f"tensor {short_text(name)} has no list of chunks")
-    shape = _sizes(told.get("size"), name)
-    found: list[Chunk] = []
+    shape = _sizes(properties.get("size"), name)
+    listed: list[Chunk] = []
     for chunk in chunks:
         fields = _fields(chunk, "metadata.ChunkStorageMetadata")
         offsets, sizes = _sizes(fields.get("offsets"), name), _sizes(fields.get("sizes"), name)
@@ -150,8 +150,8 @@ def _tensor(name: str, path: str, node: object, places: Places) -> ChunkedTensor
         )
         if not inside:
             raise fault(f"a chunk of {short_text(name)} reaches outside its tensor")
-        found.append(Chunk(offsets, sizes, _taken(places, name, offsets)))
-    return ChunkedTensor(path, _dtype(name, told.get("properties")), shape, tuple(found))
+        listed.append(Chunk(offsets, sizes, _taken(places, name, offsets)))
+    return ChunkedTensor(path, _dtype(name, properties.get("properties")), shape, tuple(listed))
 
 
 def _dtype(name: str, node: object) -> str:
@@ -159,9 +159,9 @@ def _dtype(name: str, node: object) -> str:
     match node:
         case OpaqueNode(states=[(GlobalNode(module="torch", name=dtype), *_)]):
             pass
-        case OpaqueNode(states=[MapNode() as told]):
+        case OpaqueNode(states=[MapNode() as state]):
             dtype = next(
-                (value.name for key, value in told.pairs
+                (value.name for key, value in state.pairs
                  if key == "dtype" and isinstance(value, GlobalNode)), ""
             )  # fmt: skip
         case _:
@@ -172,7 +172,7 @@ def _dtype(name: str, node: object) -> str:
 
 
 def _places(node: MapNode) -> Places:
-    found: Places = {}
+    places: Places = {}
     for key, value in node.pairs:
         index = _fields(key, "metadata.MetadataIndex")
         info = _fields(value, "filesystem._StorageInfo")
@@ -180,10 +180,10 @@ def _places(node: MapNode) -> Places:
         if not isinstance(name, str):
             raise fault("places an entry without a name")
         where = name, None if offset is None else _sizes(offset, name)
-        if where in found:
+        if where in places:
             raise fault(f"places a chunk of {short_text(name)} twice")
-        found[where] = _place(name, info)
-    return found
+        places[where] = _place(name, info)
+    return places
 
 
 def _place(name: str, info: dict[str, object]) -> FileRange:
@@ -215,15 +215,15 @@ def _paths(node: object) -> dict[str, str]:
     """Names are flattened nested keys; the planner remembers which."""
     if not isinstance(node, MapNode):
         return {}
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name, keys in _named(node):
         if not isinstance(keys, tuple) or not keys:
             raise fault(f"{short_text(name)} has invalid keys")
-        found[name] = "".join(_key_part(name, key) for key in keys)
+        paths[name] = "".join(_key_part(name, key) for key in keys)
         # tensors are loaded by this name; by other keys it would be another tensor's
         if ".".join(map(str, keys)) != name:
             raise fault(f"{short_text(name)} has the keys of another name")
-    return found
+    return paths
 
 
 def _key_part(name: str, key: object) -> str:
@@ -244,9 +244,9 @@ def _fields(node: object, name: str) -> dict[str, object]:
     if _is_a(node, name):
         match node:
             case OpaqueNode(
-                arguments=(), keywords=[], items=[], pairs=[], states=[MapNode() as told]
+                arguments=(), keywords=[], items=[], pairs=[], states=[MapNode() as state]
             ):
-                return dict(_named(told))
+                return dict(_named(state))
     raise fault(f"lacks a {name.rpartition('.')[2]} where one is expected")
 
 
@@ -315,25 +315,25 @@ def _entry_places(entry: Entry) -> list[FileRange]:
 
 def _refuse_overlaps(opened: UntrustedFile, places: list[FileRange]) -> None:
     """Each byte belongs to one entry, so that reading all of them is reading the files once."""
-    for one, other in pairwise(sorted(places)):
-        if one.file == other.file and other.offset < one.offset + one.length:
-            raise opened.fault(f"has overlapping entries in {short_text(one.file)}", hint=HINT)
+    for left, right in pairwise(sorted(places)):
+        if left.file == right.file and right.offset < left.offset + left.length:
+            raise opened.fault(f"has overlapping entries in {short_text(left.file)}", hint=HINT)
 
 
-def _open_shards(folder: UntrustedFolder, wanted: set[str]) -> dict[str, UntrustedFile]:
+def _open_shards(folder: UntrustedFolder, names: set[str]) -> dict[str, UntrustedFile]:
     present = folder.names()
-    missing = wanted.difference(present)
+    missing = names.difference(present)
     if missing:
         raise folder.fault(
             f"shard {short_text(min(missing))} is missing, which {METADATA} names", hint=HINT
         )
     # left by an earlier save with more ranks; the metadata of the last save hides that it is there
-    extra = {name for name in present if name.endswith(SHARD_SUFFIX)} - wanted
+    extra = {name for name in present if name.endswith(SHARD_SUFFIX)} - names
     if extra:
         raise folder.fault(
             f"holds the shard {short_text(min(extra))}, which {METADATA} does not name", hint=HINT
         )
-    return {name: folder.open(name) for name in sorted(wanted)}
+    return {name: folder.open(name) for name in sorted(names)}
 
 
 def _saved(shards: dict[str, UntrustedFile], place: FileRange, path: str) -> StateContent:

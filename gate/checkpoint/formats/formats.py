@@ -101,7 +101,7 @@ def read_index(opened: UntrustedFile) -> dict[str, str] | None:
 
 
 def _checked(opened: UntrustedFile, places: dict[object, object]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    excluded: dict[str, str] = {}
     for name, file in places.items():
         if not isinstance(name, str) or not isinstance(file, str):
             raise opened.fault("its weight_map has a value that is not a name")
@@ -110,10 +110,10 @@ def _checked(opened: UntrustedFile, places: dict[object, object]) -> dict[str, s
             raise opened.fault(
                 f"its weight_map points to {short_text(file)}, which is not a file in its folder"
             )
-        found[name] = file
-    if not found:
+        excluded[name] = file
+    if not excluded:
         raise opened.fault("its weight_map is empty", hint=SHARD_HINT)
-    return found
+    return excluded
 
 
 def read_shards(folder: UntrustedFolder, places: dict[str, str], index_name: str) -> StateContent:
@@ -159,8 +159,8 @@ def _refuse_left_overs(folder: UntrustedFolder, present: Iterable[str], shards: 
 
 
 def _compare(shown: str, expected: set[str], leaves: tuple[Leaf, ...]) -> None:
-    found = {leaf.path for leaf in leaves if isinstance(leaf, TensorLeaf)}
-    missing = expected - found
+    tensor_paths = {leaf.path for leaf in leaves if isinstance(leaf, TensorLeaf)}
+    missing = expected - tensor_paths
     if missing:
         problem = f"{short_text(min(missing))} is missing, although the index names it"
         raise EvidenceError(f"{shown}: {problem}", hint=SHARD_HINT)
@@ -240,12 +240,12 @@ def _read_folder(folder: UntrustedFolder, unknown: UnknownContent, depth: int = 
         raise folder.fault(f"is nested deeper than {MAX_DEPTH} folders")
     leaves: list[Leaf] = []
     if METADATA in names:
-        found, used = read_distributed(folder)
+        entries, used = read_distributed(folder)
         # what lies beside a distributed checkpoint is part of the state as well
         names = tuple(name for name in names if name not in used)
         if not names:
-            return _bounded(folder, found)
-        leaves += found.leaves
+            return _bounded(folder, entries)
+        leaves += entries.leaves
     contents = list(_counted(folder, _contents(folder, names, unknown, depth)))
     keys = _keys(folder, [name for name, _ in contents])
     if keys == [MODEL] and not leaves:

@@ -231,17 +231,17 @@ def _leaves(opened: UntrustedFile) -> list[Leaf]:
 
 def _check_facts(facts: MapNode) -> None:
     """What torch notes of the machine: no room for anything else."""
-    told = {key: value for key, value in facts.pairs if isinstance(key, str)}
-    order = told.get("little_endian")
+    values = {key: value for key, value in facts.pairs if isinstance(key, str)}
+    order = values.get("little_endian")
     if order is False:
         raise fault("was written on a big-endian machine", hint=SAVE_HINT)
     if order is not True:
         raise fault("does not say in which byte order it was written", hint=SAVE_HINT)
-    sizes = told.get("type_sizes", MapNode())
+    sizes = values.get("type_sizes", MapNode())
     plain = (
-        len(told) == len(facts.pairs)
-        and told.keys() <= FACTS
-        and isinstance(told.get("protocol_version", PROTOCOL_VERSION), int)
+        len(values) == len(facts.pairs)
+        and values.keys() <= FACTS
+        and isinstance(values.get("protocol_version", PROTOCOL_VERSION), int)
         and isinstance(sizes, MapNode)
         and all(
             isinstance(key, str) and isinstance(value, int)
@@ -282,10 +282,10 @@ def _pickles(opened: UntrustedFile) -> list[Machine]:
 
 
 def _read_pickles(data: bytes) -> list[Machine]:
-    found: list[Machine] = []
+    machines: list[Machine] = []
     for _ in range(PICKLES):
-        found.append(interpret(data, found[-1].end if found else 0))
-    return found
+        machines.append(interpret(data, machines[-1].end if machines else 0))
+    return machines
 
 
 def _check_views(storages: list[StorageNode], known: dict[str, StorageNode]) -> None:

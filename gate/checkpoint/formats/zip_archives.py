@@ -81,7 +81,7 @@ def located(opened: UntrustedFile, entries: Iterable[Entry]) -> Iterator[ZipReco
     for window in grouped(sorted(entries, key=attrgetter("header_start")), _headers_are_near):
         first = window[0].header_start
         # hostile headers overlap: the one that begins last need not be the one that ends last
-        length = max(one.header_start + LOCAL.size + len(one.name) for one in window) - first
+        length = max(entry.header_start + LOCAL.size + len(entry.name) for entry in window) - first
         if length < READ_BYTES:
             yield from _located(opened, window, memoryview(opened.read_at(first, length)))
             continue
@@ -275,18 +275,18 @@ def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[E
         row = struct.Struct(CENTRAL.format + "{}s{}s{}x".format(*lengths))
         # names of the same length follow each other: such rows are taken apart together
         rows = min((len(data) - position) // row.size, directory.entries - number, ROWS_AT_ONCE)
-        found = list(row.iter_unpack(data[position : position + rows * row.size]))
+        entries = list(row.iter_unpack(data[position : position + rows * row.size]))
         same = next(
             (
                 index
-                for index, fields in enumerate(found)
+                for index, fields in enumerate(entries)
                 if fields[LENGTHS] != lengths or fields[0] != CENTRAL_MAGIC
             ),
-            len(found),
+            len(entries),
         )
         if not same:
             raise opened.fault(f"zip directory is damaged at entry {number + 1}")
-        yield from _entries(opened, found[:same])
+        yield from _entries(opened, entries[:same])
         number += same
         position += same * row.size
     # rows that the count leaves out would be seen by a reader that goes to the end
@@ -333,10 +333,10 @@ def _large_values(
     """Full size, stored size, start: what does not fit 32 bits stands in the zip64 field so."""
     # APPNOTE 4.5.3: the field holds only those values that did not fit, in this order
     large = iter(_large_numbers(extra))
-    found = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
-    if -1 in found:
+    values = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
+    if -1 in values:
         raise _fault(opened, name, "lacks its 64-bit sizes")
-    return found
+    return values
 
 
 def _large_numbers(extra: bytes) -> list[int]:
@@ -344,11 +344,11 @@ def _large_numbers(extra: bytes) -> list[int]:
     return [value for (value,) in struct.iter_unpack("<Q", large[: len(large) // 8 * 8])]
 
 
-def _extra_field(extra: bytes, wanted: int) -> bytes:
+def _extra_field(extra: bytes, tag: int) -> bytes:
     position = 0
     while position + 4 <= len(extra):
         kind, size_bytes = struct.unpack_from("<2H", extra, position)
-        if kind == wanted:
+        if kind == tag:
             return extra[position + 4 : position + 4 + size_bytes]
         position += 4 + size_bytes
     return b""

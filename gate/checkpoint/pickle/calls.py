@@ -196,23 +196,23 @@ def attributes_of(state: object) -> list[object]:
 def _kept_attribute(name: object, value: object) -> tuple[object, object] | None:
     if not _is_text(name, "_metadata") or not isinstance(value, MapNode):
         return name, value
-    odd = [(module, told) for module, told in value.pairs if not _is_version(module, told)]
+    odd = [(module, text) for module, text in value.pairs if not _is_version(module, text)]
     return (name, MapNode(odd, value.attributes)) if odd or value.attributes else None
 
 
 def left_out_of(state: object) -> list[MapNode]:
     """The maps of versions in `_metadata` that do not count, which must not change any more."""
-    found = []
+    left_out = []
     for name, value in state.pairs if isinstance(state, MapNode) else ():
         if _is_text(name, "_metadata") and isinstance(value, MapNode):
-            found.append(value)
-            found.extend(told for _, told in value.pairs if isinstance(told, MapNode))
-    return found
+            left_out.append(value)
+            left_out.extend(inner for _, inner in value.pairs if isinstance(inner, MapNode))
+    return left_out
 
 
-def _is_version(module: object, told: object) -> bool:
+def _is_version(module: object, value: object) -> bool:
     """Whether this is what `state_dict()` notes of a module: its version and nothing else."""
-    match told:
+    match value:
         case MapNode(pairs=[(str() as key, int() | None as version)], attributes=[]):
             return isinstance(module, str) and key == "version" and type(version) is not bool
     return False

@@ -89,10 +89,10 @@ class Machine:
         What is changed afterwards would mean one thing to the one and another to the other.
         """
         for value in arguments if isinstance(arguments, tuple) else (arguments,):
-            for each in value if isinstance(value, tuple) else (value,):
-                if type(each) in CHANGEABLE:
+            for argument in value if isinstance(value, tuple) else (value,):
+                if type(argument) in CHANGEABLE:
                     # held as well: the id of what is gone may be given to another value
-                    self.given[id(each)] = each
+                    self.given[id(argument)] = argument
 
     def check_not_given(self, target: object) -> None:
         """`StateError` before something is changed that a call was handed."""
@@ -104,10 +104,10 @@ class Machine:
 
     def refer_outside(self) -> None:
         """Put what a persistent id names in its place."""
-        found = storage(self.stack[-1])
-        if isinstance(found, StorageNode):
-            self.storages.append(found)
-        self.stack[-1] = found
+        stored = storage(self.stack[-1])
+        if isinstance(stored, StorageNode):
+            self.storages.append(stored)
+        self.stack[-1] = stored
 
     def push_run(self, run: TensorRun) -> None:
         """Push the names and tensors of a run, and count what their opcodes make."""

@@ -33,16 +33,16 @@ DROPPED: Final = frozenset({"torch._dynamo.decorators:_DimRange"})
 def check_reached(root: object, objects: Iterable[OpaqueNode], names: Iterable[GlobalNode]) -> None:
     """`StateError` for an object or a name that nothing in the state leads to."""
     made = {id(node): node for node in objects if node.made_by not in DROPPED}
-    wanted = {name.shown for name in names if name.module not in PLAIN_MODULES} - DROPPED
-    if not made and not wanted:
+    needed = {name.shown for name in names if name.module not in PLAIN_MODULES} - DROPPED
+    if not made and not needed:
         return
     for node in _reachable(root):
         if isinstance(node, OpaqueNode):
             made.pop(id(node), None)
-            wanted.discard(node.made_by)
+            needed.discard(node.made_by)
         elif isinstance(node, GlobalNode):
-            wanted.discard(node.shown)
-    dropped = sorted({node.made_by for node in made.values()} | wanted)
+            needed.discard(node.shown)
+    dropped = sorted({node.made_by for node in made.values()} | needed)
     if dropped:
         raise fault(
             f"uses {short_text(dropped[0].replace(':', '.'))} when it is loaded, for nothing that "

@@ -318,8 +318,8 @@ def _nested(arguments: Arguments) -> object:
 def _jagged(arguments: Arguments) -> object:
     """Caches of lengths and gradients are left out: they follow from the rest."""
     match arguments:
-        case (MapNode() as told,):
-            known = _named_values(told)
+        case (MapNode() as state,):
+            known = _named_values(state)
         case _:
             return None
     if known is None or not known.keys() <= JAGGED_ARGUMENTS:
@@ -373,14 +373,14 @@ def _attributes(tensor: object, state: object) -> tuple[MapNode, ...] | None:
     attribute that would change what the tensor is.
     """
     parts = state if isinstance(state, tuple) and len(state) == len(STATES) else (state,)
-    found = [
+    attributes = [
         MapNode([pair for pair in part.pairs if not _is_told_again(tensor, *pair)])
         for part in parts
         if isinstance(part, MapNode)
     ]
     if any(part is not None and _named_values(part) is None for part in parts):
         return None
-    return tuple(part for part in found if part.pairs)
+    return tuple(part for part in attributes if part.pairs)
 
 
 def _is_told_again(tensor: object, name: object, value: object) -> bool:
@@ -391,15 +391,15 @@ def _is_told_again(tensor: object, name: object, value: object) -> bool:
     """
     match name, value:
         case "data", TensorNode() if isinstance(tensor, TensorNode):
-            told = _same_view(tensor, value)
+            view = _same_view(tensor, value)
         case "requires_grad", bool():
-            told = True
+            view = True
         case "grad" | "_grad" | "_backward_hooks", _:
-            told = value is None or (name == "_backward_hooks" and is_empty_map(value))
+            view = value is None or (name == "_backward_hooks" and is_empty_map(value))
         case _:
-            told = False
-    if told or not isinstance(name, str):
-        return told
+            view = False
+    if view or not isinstance(name, str):
+        return view
     if name in TENSOR_ATTRIBUTES or name.startswith("__"):
         raise fault(
             f"holds a tensor whose attribute {short_text(name)} would change it when it is loaded",
@@ -408,9 +408,9 @@ def _is_told_again(tensor: object, name: object, value: object) -> bool:
     return False
 
 
-def _same_view(one: TensorNode, other: TensorNode) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in VIEW_OF) and all(
-        getattr(one.storage, name) == getattr(other.storage, name) for name in STORAGE_OF
+def _same_view(left: TensorNode, right: TensorNode) -> bool:
+    return all(getattr(left, name) == getattr(right, name) for name in VIEW_OF) and all(
+        getattr(left.storage, name) == getattr(right.storage, name) for name in STORAGE_OF
     )
 
 
@@ -418,13 +418,13 @@ def _named_values(node: object) -> dict[str, object] | None:
     """The values of a map by name; None where a key is no name or is there twice."""
     if not isinstance(node, MapNode) or node.attributes:
         return None
-    found = {key: value for key, value in node.pairs if isinstance(key, str)}
-    return found if len(found) == len(node.pairs) else None
+    values = {key: value for key, value in node.pairs if isinstance(key, str)}
+    return values if len(values) == len(node.pairs) else None
 
 
 def _without_parts(arguments: Arguments, state: object) -> object:
     """The state of a jagged tensor without what it was made of, which stands there once more."""
-    told = _named_values(arguments[0]) or {}
+    given_values = _named_values(arguments[0]) or {}
     values = _named_values(state)
     if values is None:
         return state
@@ -432,14 +432,14 @@ def _without_parts(arguments: Arguments, state: object) -> object:
     for name, value in values.items():
         if name not in JAGGED_PARTS:
             rest.append((name, value))
-        elif not _is_one(value, told.get(JAGGED_PARTS[name])):
+        elif not _is_one(value, given_values.get(JAGGED_PARTS[name])):
             raise fault(f"holds a jagged tensor whose {short_text(name)} is given twice")
     return MapNode(rest)
 
 
-def _is_one(one: object, other: object) -> bool:
+def _is_one(left: object, right: object) -> bool:
     """Whether both are the same object of the pickle, or the same number."""
-    return one is other or (type(one) is type(other) is int and one == other)
+    return left is right or (type(left) is type(right) is int and left == right)
 
 
 def _check_cache(cache: object) -> None:

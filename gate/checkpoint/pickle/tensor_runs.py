@@ -203,11 +203,11 @@ def _dtype(kind: object) -> str | None:
 
 def _integers(text: bytes) -> tuple[int, ...]:
     """The integers of a tuple, or one alone; empty where opcodes do not fit them."""
-    found = []
+    integers = []
     position = int(text.startswith(b"("))
     while position < len(text) and (width := _WIDTHS.get(text[position])):
-        found.append(int.from_bytes(text[position + 1 : position + width], "little"))
+        integers.append(int.from_bytes(text[position + 1 : position + width], "little"))
         position += width
     # TUPLE1 to TUPLE3 say how many they take; fewer would be left on the stack
-    fits = text[position:] in {b"", b"t"} or text[position] - 0x84 == len(found)
-    return tuple(found) if fits else ()
+    fits = text[position:] in {b"", b"t"} or text[position] - 0x84 == len(integers)
+    return tuple(integers) if fits else ()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from ..sources.found import PRECISION, SOURCES, Source
+from ..sources.recorded import PRECISION, SOURCES, Source
 from ..user_code import CodeLine, calling_frame, named_as, unseen_by_warnings
 
 _C: Final[Any] = torch._C  # noqa: SLF001 - the public setters end there

@@ -55,14 +55,14 @@ class Group:
 
 def process_facts() -> dict[str, str]:
     """Name to text; what does not apply or cannot be read is not there."""
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for name, read in _READERS.items():
         # nothing is judged by them, so none that is missing may fail a strict run
         with suppress(Exception):
             text = read()[:MAX_TEXT]
             if text:
-                found[name] = text
-    return found
+                facts[name] = text
+    return facts
 
 
 def told_variables(source: Path = environment_survey.AT_START) -> dict[str, str]:

@@ -39,7 +39,7 @@ class Border:
 
     def __init__(self) -> None:
         self._leaves: dict[tuple[str, int, str], Leaf] = {}
-        self._told: set[tuple[str, int]] = set()
+        self._already_named: set[tuple[str, int]] = set()
         self._optimizers = 0
         self._parameters: list[str] = []
         self._random: dict[str, str] = {}
@@ -61,14 +61,14 @@ class Border:
         `parameters` is the digest of a step's fingerprint of that name; of several optimizers that
         step in the first iteration one over that of each.
         """
-        told, self._optimizers = self._optimizers, len(recorder.optimizers)
-        if not told:
+        earlier, self._optimizers = self._optimizers, len(recorder.optimizers)
+        if not earlier:
             self._random = random_states(problems)
-        own = _own_parameters(recorder) if told else None
+        own = _own_parameters(recorder) if earlier else None
         # one that is new in a later step may be none that the interrupted run had
-        begins = not told or recorder.steps <= 1
+        begins = not earlier or recorder.steps <= 1
         with torch.no_grad():
-            for optimizer in recorder.optimizers[told:] if begins else ():
+            for optimizer in recorder.optimizers[earlier:] if begins else ():
                 ordered = recorder.order.parameters(optimizer)
                 self._parameters += finish_all([start_parameters(ordered, problems.leave_out)])
             named = self._named(standing(), recorder, own)
@@ -107,14 +107,14 @@ class Border:
             place = int(number) if number.isdecimal() else 0
             place = places[kind].get(place, place) if kind in places else place
             owner, key = (kind, place), (kind, place, rest)
-            if owner not in self._told and len(name) <= MAX_NAME:
+            if owner not in self._already_named and len(name) <= MAX_NAME:
                 new.add(owner)
                 if kind != "model" or own is None or name in own:
                     with suppress(UnsupportedTensorError):
                         self._leaves[key] = _leaf(tensor)
             if key in self._leaves:
                 named[name] = self._leaves[key]
-        self._told |= new
+        self._already_named |= new
         return named
 
     def _joined(self, numbers: list[int]) -> str:
@@ -144,9 +144,9 @@ def _leaf(tensor: torch.Tensor) -> Leaf:
         digest.update(f"{path} {type_and_shape(part)}\n".encode())
         use_bytes(part.detach(), digest.update)
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
-    one = plain and tensor.numel() == 1
+    is_single = plain and tensor.numel() == 1
     return Leaf(
         digest=digest.hexdigest()[:32],
-        zero=plain and not one and not bool(tensor.any()),
-        number=float(tensor) if one and not tensor.is_complex() else None,
+        zero=plain and not is_single and not bool(tensor.any()),
+        number=float(tensor) if is_single and not tensor.is_complex() else None,
     )

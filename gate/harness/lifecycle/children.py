@@ -169,11 +169,11 @@ class Children:
         A command may set one on its way (`env PYTHONHASHSEED=random python`), or take it away.
         """
         lost = []
-        for name, wanted in self._knobs.items():
+        for name, knob_value in self._knobs.items():
             _, assigned, rest = text.partition(f"{name}=")
             value = rest.partition(" ")[0].strip("'\";") if assigned else given.get(name)
             taken = f"unset {name}" in text or f"-u {name}" in text
-            if taken or value != wanted:
+            if taken or value != knob_value:
                 lost.append(name)
         return lost
 

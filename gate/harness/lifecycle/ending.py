@@ -57,7 +57,7 @@ def tell_end(folder: str, rank: int, *, trained: bool) -> None:
 
     kinds = [type(error) for error in errors if not isinstance(error, TrainingStopped)]
     names = (f"{kind.__module__}.{kind.__qualname__}"[:MAX_NAME] for kind in kinds)
-    told = {
+    end = {
         "pid": process_id(),
         "rank": rank,
         "trained": trained,
@@ -66,7 +66,7 @@ def tell_end(folder: str, rank: int, *, trained: bool) -> None:
     }
     path = f"{folder}/ended-r{rank}-{process_id()}.json"
     with open(f"{path}.part", "w", encoding="ascii") as file:  # noqa: PTH123 - as above
-        json.dump(told, file)
+        json.dump(end, file)
     os.replace(f"{path}.part", path)  # noqa: PTH105 - as above
 
 
@@ -88,16 +88,16 @@ def _held(error: BaseException | None) -> Iterator[BaseException]:
     waiting: list[object] = [error]
     seen: set[int] = set()
     while waiting and len(seen) < MAX_EXCEPTIONS:
-        one = waiting.pop(0)
-        if not isinstance(one, BaseException) or id(one) in seen:
+        item = waiting.pop(0)
+        if not isinstance(item, BaseException) or id(item) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        if isinstance(one, TrainingStopped):
+        seen.add(id(item))
+        yield item
+        if isinstance(item, TrainingStopped):
             continue
         # as a traceback shows it: `raise ... from` takes the place of what was handled (PEP 415)
-        waiting.append(one.__cause__ if one.__suppress_context__ else one.__context__)
-        for value in (*one.args, *getattr(one, "__dict__", {}).values()):
+        waiting.append(item.__cause__ if item.__suppress_context__ else item.__context__)
+        for value in (*item.args, *getattr(item, "__dict__", {}).values()):
             if isinstance(value, dict):
                 waiting.extend(value.values())
             elif isinstance(value, list | tuple):

@@ -86,11 +86,11 @@ def started_with(source: Path = AT_START) -> str:
 
     Not as they are now: what the script sets is its code, and no other machine.
     """
-    found = chosen(at_start(source))
-    text = "; ".join(f"{name}={value}" for name, value in found.items())
+    variables = chosen(at_start(source))
+    text = "; ".join(f"{name}={value}" for name, value in variables.items())
     if len(text) <= MAX_TEXT:
         return text
-    return f"{len(found)} variables, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
+    return f"{len(variables)} variables, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 INDEX: Final = "index"
@@ -138,16 +138,16 @@ def distribution_lines() -> list[str]:
 
 
 def _first_of_each() -> list[tuple[str, Distribution]]:
-    found: dict[str, tuple[str, Distribution]] = {}
+    first_of_each: dict[str, tuple[str, Distribution]] = {}
     for package in distributions():
         # a folder that a broken installation left has no metadata, or none with a name
         about: Any = package.metadata
         name = about.get("Name") if about is not None else None
         if name:
-            found.setdefault(normalized(name), (str(name), package))
-        if len(found) >= MAX_PACKAGES:
+            first_of_each.setdefault(normalized(name), (str(name), package))
+        if len(first_of_each) >= MAX_PACKAGES:
             break
-    return [found[key] for key in sorted(found)]
+    return [first_of_each[key] for key in sorted(first_of_each)]
 
 
 def normalized(name: str) -> str:
@@ -172,15 +172,15 @@ def _direct_url(package: Distribution) -> dict[str, Any] | None:
     """The file of PEP 610, None for what an index gave."""
     try:
         text = package.read_text("direct_url.json")
-        found = json.loads(text) if text else None
+        document = json.loads(text) if text else None
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _table(direct: dict[str, Any] | None, key: str) -> dict[str, Any] | None:
-    found = (direct or {}).get(key)
-    return found if isinstance(found, dict) else None
+    table = (direct or {}).get(key)
+    return table if isinstance(table, dict) else None
 
 
 def _editable(direct: dict[str, Any] | None) -> bool:
@@ -211,8 +211,8 @@ def _remote(direct: dict[str, Any] | None) -> str:
     hashes = (archive or {}).get("hashes")
     if isinstance(hashes, dict) and hashes:
         return "archive {}:{}".format(*min(hashes.items()))
-    told = str((archive or {}).get("hash", "")).replace("=", ":", 1)
-    return f"archive {told or shown}"
+    digest = str((archive or {}).get("hash", "")).replace("=", ":", 1)
+    return f"archive {digest or shown}"
 
 
 def _is_the_project(name: str, folder: Path, tree: Path) -> bool:

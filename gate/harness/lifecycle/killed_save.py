@@ -56,21 +56,21 @@ class KilledSave:
         self._saved: dict[tuple[int, int], tuple[Path, Line]] = {}
         self._became: set[tuple[int, int]] = set()
         self._had_one = False
-        self._told = False
+        self._is_reported = False
         self._why_not = ""
 
     @property
     def is_due(self) -> bool:
         """Whether the next save of the checkpoint is the one to be ended inside."""
-        return not self._told and self._recorder.steps >= self._step
+        return not self._is_reported and self._recorder.steps >= self._step
 
     def save(self, write: Write, target: Any, frame: FrameType) -> None:
         """Let `write` save to its target for whoever has this frame; the right one never returns.
 
         Raises what `write` raises.
         """
-        found = caller_of(frame).place
-        place = found.file, found.line
+        place_found = caller_of(frame).place
+        place = place_found.file, place_found.line
         path = _path_of(target)
         self.look()
         if self.is_due and self._is_of_checkpoint(path, place):
@@ -86,7 +86,7 @@ class KilledSave:
 
     def tell_missed(self) -> None:
         """The run is ended, or ends by itself, and was not ended inside a save."""
-        if not self._told:
+        if not self._is_reported:
             self._tell(
                 None,
                 ("", 0),
@@ -106,11 +106,11 @@ class KilledSave:
             return False
         if path == self._checkpoint or self._checkpoint in path.parents:
             return True
-        if any(self._saved[one][0] == path for one in self._became):
+        if any(self._saved[saved_path][0] == path for saved_path in self._became):
             return True
         if self._became:
             # a name that was not there before, of a line that writes nothing else
-            of_line = {one for one, (_, line) in self._saved.items() if line == place}
+            of_line = {saved_path for saved_path, (_, line) in self._saved.items() if line == place}
             return bool(of_line) and of_line <= self._became
         # no earlier save has shown it: something of another name that is to be renamed
         folder = self._checkpoint.parent
@@ -189,14 +189,14 @@ class KilledSave:
         self, path: Path | None, place: Line, *, size: int = 0, byte: int = 0, why: str = ""
     ) -> None:
         """Written before the end, since nothing is after it; `why` says why there was none."""
-        self._told = True
-        told = "" if path is None else os.path.relpath(path, self._tree)
+        self._is_reported = True
+        shown = "" if path is None else os.path.relpath(path, self._tree)
         document = {
             "pid": self._output.pid,
             "rank": self._output.rank,
             "point": self._point,
             "step": self._recorder.steps,
-            "path": told[-MAX_TEXT:],
+            "path": shown[-MAX_TEXT:],
             "inside": self._inside(path),
             "file": place[0][-MAX_TEXT:],
             "line": place[1],
@@ -263,5 +263,5 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _at_most(wanted: int, most: int) -> int:
-    return wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+def _at_most(asked: int, most: int) -> int:
+    return asked if most == resource.RLIM_INFINITY else min(asked, most)

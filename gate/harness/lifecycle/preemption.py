@@ -126,12 +126,15 @@ class Preemption:
         """
         path = str(self._path)
         saved = set(_saved_by_threads())
-        there = {one for one in saved if one.startswith(path)} | set(_open_for_writing(path))
+        there = {saved_path for saved_path in saved if saved_path.startswith(path)} | set(
+            _open_for_writing(path)
+        )
         there |= self._changed() if self.written_after_the_end() else set()
         beside = {
-            one
-            for one in _open_for_writing(str(self._path.parent))
-            if Path(one).parent == self._path.parent and self._path.stem in Path(one).name
+            open_path
+            for open_path in _open_for_writing(str(self._path.parent))
+            if Path(open_path).parent == self._path.parent
+            and self._path.stem in Path(open_path).name
         }
         return _names(there), _names((saved | beside) - there)
 
@@ -145,8 +148,8 @@ def wait_for_ranks(folder: str, output: Output) -> None:
     until = perf_counter() + WAIT_SECONDS
     while ranks > 1 and perf_counter() < until:
         names = os.listdir(folder)  # noqa: PTH208 - asked often
-        found = {name.split("-")[1] for name in names if name.startswith("summary-r")}
-        if len(found | {f"r{output.rank}"}) >= ranks:
+        ended = {name.split("-")[1] for name in names if name.startswith("summary-r")}
+        if len(ended | {f"r{output.rank}"}) >= ranks:
             return
         time.sleep(POLL_SECONDS)
 
@@ -187,17 +190,17 @@ def _saved_by_threads() -> Iterator[str]:
 
 def files_at(path: Path) -> Iterator[tuple[str, Stamp]]:
     """Each file at or below a path: which one it is, when it was written, how long it is."""
-    found = 0
+    number = 0
     for folder, _, names in os.walk(path):
         for name in names:
-            found += 1
-            if found > MAX_FILES:
+            number += 1
+            if number > MAX_FILES:
                 return
-            yield from _one(f"{folder}/{name}")
-    yield from _one(str(path))
+            yield from _stamp_of(f"{folder}/{name}")
+    yield from _stamp_of(str(path))
 
 
-def _one(path: str) -> Iterator[tuple[str, Stamp]]:
+def _stamp_of(path: str) -> Iterator[tuple[str, Stamp]]:
     with suppress(OSError):
         about = os.lstat(path)
         if not Path(path).is_dir():

@@ -23,8 +23,8 @@ from ..recording import (
     training_hooks,
 )
 from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings, process_id
-from ..sources.found import SOURCES, Source
 from ..sources.reads import hook_dates, hook_reads
+from ..sources.recorded import SOURCES, Source
 from ..tracing import mode
 from ..user_code import calling_frame
 from .ending import TrainingStopped

@@ -49,7 +49,7 @@ from ..settings import (
 from ..sources import configuration, outside
 from ..sources.concurrency import tell_unwaited
 from ..sources.draw_lines import draw_lines
-from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
+from ..sources.recorded import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_addresses, tell_splits
 from . import attestation, ending, environment_survey, preemption
 from .attestation import training_rank
@@ -346,7 +346,11 @@ class HarnessSession:
         if self.recorder.steps_of(optimizer) == 1:
             with self.problems.noting("looking for replicas"):
                 known = self.recorder.optimizers
-                number = next(place for place, one in enumerate(known) if one is optimizer)
+                number = next(
+                    place
+                    for place, known_optimizer in enumerate(known)
+                    if known_optimizer is optimizer
+                )
                 self._replicas.note(number, optimizer, self.recorder.modules)
 
     def _all_steps_taken(self) -> bool:

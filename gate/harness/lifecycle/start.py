@@ -33,8 +33,10 @@ class ImportHook:
     """
 
     def __init__(self, *callbacks: Mapping[str, AfterImport]) -> None:
-        names = dict.fromkeys(name for each in reversed(callbacks) for name in each)
-        self._waiting = {name: [each[name] for each in callbacks if name in each] for name in names}
+        names = dict.fromkeys(name for callback in reversed(callbacks) for name in callback)
+        self._waiting = {
+            name: [callback[name] for callback in callbacks if name in callback] for name in names
+        }
         self._asking: set[tuple[str, int]] = set()
 
     def install(self) -> None:

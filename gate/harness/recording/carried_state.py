@@ -185,7 +185,9 @@ class CarriedState:
         self.loaders.after_step()
         # first let go of, so that what the script has dropped is no longer there
         self._alive.clear()
-        self._alive += [alive for one in self._schedulers if (alive := one.scheduler()) is not None]
+        self._alive += [
+            alive for scheduler in self._schedulers if (alive := scheduler.scheduler()) is not None
+        ]
 
     def note_scheduler(self, scheduler: LRScheduler, frame: FrameType, *, given: bool) -> None:
         """Remember one that is being made."""
@@ -194,8 +196,8 @@ class CarriedState:
 
     def note_position(self, scheduler: LRScheduler) -> None:
         """The script says itself where the schedule is."""
-        for one in self._schedulers:
-            one.given = one.given or one.scheduler() is scheduler
+        for scheduler_ in self._schedulers:
+            scheduler_.given = scheduler_.given or scheduler_.scheduler() is scheduler
 
     def begin_loader(self, iterator: Any, loader: Any, before: torch.Tensor) -> None:
         """An epoch begins; what this drew from torch's generator was for its workers alone."""
@@ -236,9 +238,9 @@ class CarriedState:
 
         `lines_of` finds the lines that draw from these generators.
         """
-        told: dict[str, object] = {}
+        states: dict[str, object] = {}
         with self.noting():
-            told = {
+            states = {
                 "drawn": sorted(self._generators.drawn),
                 "lines": {
                     name: {"file": place.file[-MAX_PATH:], "line": place.line}
@@ -249,27 +251,27 @@ class CarriedState:
                 "own_generator": self.loaders.own_drawn,
                 "schedulers": [
                     {
-                        "kind": one.kind[:MAX_NAME],
-                        "given": one.given,
-                        "file": one.place.file[-MAX_PATH:],
-                        "line": one.place.line,
+                        "kind": outer_scheduler.kind[:MAX_NAME],
+                        "given": outer_scheduler.given,
+                        "file": outer_scheduler.place.file[-MAX_PATH:],
+                        "line": outer_scheduler.place.line,
                     }
-                    for one in self._outer_schedulers(optimizers)
+                    for outer_scheduler in self._outer_schedulers(optimizers)
                 ],
                 "saves": list(self._saves.values()),
             }
         # a run that is not observed does not know its generators
-        return told if self._known and self._generators.states else None
+        return states if self._known and self._generators.states else None
 
     def _outer_schedulers(self, optimizers: list[Optimizer]) -> list[Scheduler]:
         """Those that are alive, and that no other one steps for the script."""
-        alive = [(one, one.scheduler()) for one in self._schedulers]
+        alive = [(held, held.scheduler()) for held in self._schedulers]
         inner = [
             part for _, scheduler in alive for part in getattr(scheduler, "_schedulers", None) or ()
         ]
         return [
-            one
-            for one, scheduler in alive
+            held
+            for held, scheduler in alive
             if scheduler is not None
             and not any(part is scheduler for part in inner)
             and any(getattr(scheduler, "optimizer", None) is known for known in optimizers)
@@ -416,7 +418,7 @@ def _file_at(target: object) -> tuple[int, int] | None:
     if not isinstance(target, str | os.PathLike):
         return None
     try:
-        found = os.stat(target)  # noqa: PTH116 - a script may give bytes in its path
+        status = os.stat(target)  # noqa: PTH116 - a script may give bytes in its path
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -27,7 +27,7 @@ class GivenSettings:
 
     def __init__(self) -> None:
         self._noted: dict[int, dict[str, str]] = {}
-        self._told: dict[int, dict[str, str]] = {}
+        self._last_written: dict[int, dict[str, str]] = {}
 
     def note(self, number: int, optimizer: Optimizer, step: int) -> None:
         """Read them before the update of this step."""
@@ -40,26 +40,26 @@ class GivenSettings:
             # a step without a look before it: one that a scaler skipped, or one of a replayed graph
             self.note(number, optimizer, step)
         settings = self._noted.pop(number, None)
-        if settings is None or settings == self._told.get(number):
+        if settings is None or settings == self._last_written.get(number):
             return {}
-        new = number not in self._told
-        self._told[number] = settings
+        new = number not in self._last_written
+        self._last_written[number] = settings
         return {"settings": settings, **({"kind": _kind(optimizer)} if new else {})}
 
 
 def settings_of(optimizer: Optimizer) -> dict[str, str]:
     """`<group>/<name>` → a short number, as the state at the end has them."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for position, group in enumerate(optimizer.param_groups[:_MAX_GROUPS]):
         for name, value in group.items():
             if name == "params" or type(name) is not str:
                 continue
             for path, word in _words(name, value):
                 if len(path) <= _MAX_NAME and _NAME_SIGNS.issuperset(path.replace("/", "")):
-                    found[f"{position}/{path}"] = word
-                if len(found) >= _MAX_SETTINGS:
-                    return found
-    return found
+                    settings[f"{position}/{path}"] = word
+                if len(settings) >= _MAX_SETTINGS:
+                    return settings
+    return settings
 
 
 def _words(name: str, value: object) -> Iterator[tuple[str, str]]:

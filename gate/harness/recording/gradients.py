@@ -49,7 +49,10 @@ def gradient_versions(parameters: Sequence[torch.Tensor]) -> Versions | None:
 def versions_of(tensors: Sequence[torch.Tensor | None]) -> Versions | None:
     """Which tensors these are and how often each was written; None where none can tell."""
     try:
-        return tuple(None if one is None else (id(one), one._version) for one in tensors)  # noqa: SLF001 - no public name
+        return tuple(
+            None if tensor is None else (id(tensor), tensor._version)  # noqa: SLF001 - no public name
+            for tensor in tensors
+        )
     except RuntimeError:
         return None
 
@@ -100,10 +103,16 @@ class ReturnedGradients:
             self._searched = True
             if steps.steps >= SETTLED_STEPS:
                 self._waiting.clear()
-            known = {id(one): one for one in (*steps.optimizers, *self._waiting)}
+            known = {
+                id(known_optimizer): known_optimizer
+                for known_optimizer in (*steps.optimizers, *self._waiting)
+            }
             if len(known) <= MAX_OPTIMIZERS:
-                to_step = [(one, steps.steps_of(one) + 1) for one in known.values()]
-                due = [one for one in to_step if self._due(id(one[0]), passes)]
+                to_step = [
+                    (known_optimizer, steps.steps_of(known_optimizer) + 1)
+                    for known_optimizer in known.values()
+                ]
+                due = [pair for pair in to_step if self._due(id(pair[0]), passes)]
                 if due or passes == 1:
                     looking.look_at_weights(to_step, steps.order, first_pass=passes == 1)
                 for optimizer, step in due:
@@ -122,7 +131,11 @@ class ReturnedGradients:
         self._waiting = known_optimizers()[: MAX_OPTIMIZERS + 1]
         if len(self._waiting) > MAX_OPTIMIZERS:
             return
-        parameters = [parameter for one in self._waiting for parameter in optimized_parameters(one)]
+        parameters = [
+            parameter
+            for optimizer in self._waiting
+            for parameter in optimized_parameters(optimizer)
+        ]
         for module in outermost_owners(parameters, self._problems):
             order.learn(module)
 

@@ -64,10 +64,10 @@ def note_called(module: nn.Module) -> None:
 def known_optimizers() -> list[Optimizer]:
     """Every optimizer of the process that has groups of parameters."""
     if Made.optimizers is not None:
-        found: list[Any] = list(Made.optimizers.values())
+        optimizers_found: list[Any] = list(Made.optimizers.values())
     else:
-        found = [item for item in gc.get_objects() if issubclass(type(item), Optimizer)]
-    return [optimizer for optimizer in found if "param_groups" in vars(optimizer)]
+        optimizers_found = [item for item in gc.get_objects() if issubclass(type(item), Optimizer)]
+    return [optimizer for optimizer in optimizers_found if "param_groups" in vars(optimizer)]
 
 
 def outermost_owners(parameters: Sequence[torch.Tensor], problems: Problems) -> list[nn.Module]:

@@ -195,12 +195,12 @@ OF_GENERATORS: Final = "random."
 
 def random_states(problems: Problems) -> dict[str, str]:
     """`random.<generator>` to `algorithm:hex`."""
-    found = {}
+    states = {}
     for name, (in_use, read) in GENERATORS.items():
         if in_use():
             with problems.noting(f"reading the random state of {name}"):
-                found[f"{OF_GENERATORS}{name}"] = read()
-    return found
+                states[f"{OF_GENERATORS}{name}"] = read()
+    return states
 
 
 def _python() -> str:
@@ -232,7 +232,7 @@ def states_of_devices() -> list[bytes]:
     """The generator's state of each GPU, where there are several; 16 bytes each."""
     generators = cuda.generators() if cuda.in_use() else ()
     several = len(generators) > 1
-    return [one.get_state().numpy().tobytes() for one in generators] if several else []
+    return [generator.get_state().numpy().tobytes() for generator in generators] if several else []
 
 
 def _of_states(states: list[torch.Tensor]) -> str:
@@ -365,7 +365,7 @@ class Observer:
         update, as SAM does, is no other start. Of the passes behind the first, the last one counts
         by which something was written to them, as in a closure of LBFGS.
         """
-        due = [one for one in optimizers if self.schedule.due(TENSORS, one[1])]
+        due = [pair for pair in optimizers if self.schedule.due(TENSORS, pair[1])]
         # a span that observes nothing would count as an observation that cost nothing
         if not due:
             return
@@ -451,7 +451,7 @@ class Observer:
         """Look at what the update left, and send everything that was seen to the host."""
         fingerprints, started = self._fingerprints, self._started
         used = self._used_weights.pop(id(optimizer), {})
-        started |= {name: one for name, one in used.items() if not one.saw_nothing}
+        started |= {name: record for name, record in used.items() if not record.saw_nothing}
         batches, inputs, kept = tuple(self._batches), tuple(self._inputs), self._gradients_kept
         try:
             if self.schedule.due(RANDOM, step):

@@ -42,7 +42,7 @@ class Replicas:
         if module is None or len(self._ranks) >= MAX_REPLICATED:
             return
         parameters = optimized_parameters(optimizer)
-        if not parameters or any(type(one) is not nn.Parameter for one in parameters):
+        if not parameters or any(type(parameter) is not nn.Parameter for parameter in parameters):
             return
         for root in modules:
             for part in root.modules():
@@ -65,5 +65,5 @@ def _keeps(part: Any, parameters: Sequence[torch.Tensor]) -> bool:
         return False
     left_out = set(getattr(part, "parameters_to_ignore", ()))
     named = part.module.named_parameters(remove_duplicate=False)
-    kept = {id(one) for name, one in named if name not in left_out}
+    kept = {id(parameter) for name, parameter in named if name not in left_out}
     return kept.issuperset(map(id, parameters))

@@ -28,7 +28,7 @@ from ..user_code import (
     user_stack,
     users_frame,
 )
-from .found import COMPLETION, DRAW, SOURCES, THREAD, Source
+from .recorded import COMPLETION, DRAW, SOURCES, THREAD, Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -247,10 +247,10 @@ def _arrived(call: str, item: object, frame: FrameType, *, last: bool = False) -
         return
 
 
-def _all_arrived(call: str, found: Any, frame: FrameType) -> None:
+def _all_arrived(call: str, outcome: Any, frame: FrameType) -> None:
     """What `wait` found: the pieces that are done, a in the order of the set that holds them."""
     try:
-        done, pending = found
+        done, pending = outcome
         left = len(done)
         for piece in done:
             left -= 1
@@ -279,8 +279,8 @@ def _label(item: object) -> str | None:
     if isinstance(item, dict):
         item = tuple(item.values())
     if isinstance(item, tuple | list):
-        plain = (one for one in item[:MAX_PARTS] if isinstance(one, bool | int | float | str))
-        words = " ".join(repr(one)[:MAX_LABEL] for one in plain)
+        plain = (part for part in item[:MAX_PARTS] if isinstance(part, bool | int | float | str))
+        words = " ".join(repr(part)[:MAX_LABEL] for part in plain)
         return words or " ".join(filter(None, map(_digest_of, item[:MAX_PARTS]))) or None
     return _digest_of(item) or None
 
@@ -409,7 +409,7 @@ def _waits(plain: Any, name: str) -> Any:
 
 def _came(work: Any, frame: FrameType) -> None:
     try:
-        message = next((one for one in _under_way if one.work() is work), None)
+        message = next((task for task in _under_way if task.work() is work), None)
         if message is None:
             return
         _under_way.remove(message)
@@ -456,11 +456,11 @@ def _hook_futures(module: Any) -> None:
     plain_wait = module._base.wait  # noqa: SLF001 - as above
 
     def wait(fs: Any, timeout: float | None = None, return_when: str = ALL) -> Any:
-        found = plain_wait(fs, timeout, return_when)
+        outcome = plain_wait(fs, timeout, return_when)
         # who waits for all of them takes the results from where they were handed in
         if return_when != ALL:
-            _all_arrived("concurrent.futures.wait", found, calling_frame(1))
-        return found
+            _all_arrived("concurrent.futures.wait", outcome, calling_frame(1))
+        return outcome
 
     named_as(wait, plain_wait)
     module._base.wait = module.wait = wait  # noqa: SLF001 - as above
@@ -506,11 +506,11 @@ def _hook_tasks(module: Any) -> None:
     plain_wait = module.wait
 
     async def wait(fs: Any, *, timeout: float | None = None, return_when: str = ALL) -> Any:  # noqa: ASYNC109 - as the plain one has it
-        found = await plain_wait(fs, timeout=timeout, return_when=return_when)
+        outcome = await plain_wait(fs, timeout=timeout, return_when=return_when)
         # as above
         if return_when != ALL:
-            _all_arrived("asyncio.wait", found, calling_frame(1))
-        return found
+            _all_arrived("asyncio.wait", outcome, calling_frame(1))
+        return outcome
 
     named_as(wait, plain_wait)
     module.wait = wait
@@ -548,18 +548,18 @@ def _hook_pools(module: Any) -> None:
         if self._gate_order is not None:
             self._gate_order.done(i)
         put(self, i, obj)
-        _told(self)
+        _tell_of(self)
 
     def _set_length(self: Any, length: int) -> None:
         put_length(self, length)
-        _told(self)
+        _tell_of(self)
 
     kind.__init__ = __init__
     kind._set = _set  # noqa: SLF001 - no public name
     kind._set_length = _set_length  # noqa: SLF001 - as above
 
 
-def _told(iterator: Any) -> None:
+def _tell_of(iterator: Any) -> None:
     order = iterator._gate_order  # noqa: SLF001 - this module's own
     if order is not None and iterator._index == iterator._length:  # noqa: SLF001 - no public name
         iterator._gate_order = None  # noqa: SLF001 - as above

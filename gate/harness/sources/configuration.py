@@ -86,13 +86,13 @@ def _hook_argparse(module: Any) -> None:
     def parse_known_args(self: Any, *args: Any, **named: Any) -> Any:
         _parsing.append(1)
         try:
-            found = plain(self, *args, **named)
+            parsed = plain(self, *args, **named)
         finally:
             _parsing.pop()
         # a parser of a command below calls this too
         if not _parsing:
-            _keep("argparse", lambda: vars(found[0]))
-        return found
+            _keep("argparse", lambda: vars(parsed[0]))
+        return parsed
 
     module.ArgumentParser.parse_known_args = named_as(parse_known_args, plain)
 
@@ -135,12 +135,12 @@ def _hook_omegaconf(module: Any) -> None:
 
 def _kept(plain: Any) -> Any:
     def call(*args: Any, **named: Any) -> Any:
-        found = plain(*args, **named)
+        configuration = plain(*args, **named)
         frame = calling_frame(1)
         # libraries make configurations of their own
         if users_frame(frame, frozenset()) is frame:
-            _keep("omegaconf", lambda: _container(found))
-        return found
+            _keep("omegaconf", lambda: _container(configuration))
+        return configuration
 
     return named_as(call, plain)
 
@@ -148,8 +148,12 @@ def _kept(plain: Any) -> Any:
 def _container(config: Any) -> dict[str, object]:
     from omegaconf import OmegaConf
 
-    found = OmegaConf.to_container(config, resolve=False)
-    return {str(k): v for k, v in found.items()} if isinstance(found, dict) else {"": found}
+    plain_config = OmegaConf.to_container(config, resolve=False)
+    return (
+        {str(k): v for k, v in plain_config.items()}
+        if isinstance(plain_config, dict)
+        else {"": plain_config}
+    )
 
 
 def note_opened(path: str) -> None:
@@ -181,12 +185,12 @@ def _read(path: str) -> None:
     except OSError:
         return
     try:
-        found = _parsed(path, data)
+        values = _parsed(path, data)
     except Exception:
-        found = None
-    if isinstance(found, dict):
-        _keep(shown, lambda: found)
-    elif found is None:
+        values = None
+    if isinstance(values, dict):
+        _keep(shown, lambda: values)
+    elif values is None:
         _put(shown, "", hashlib.sha256(data).hexdigest())
 
 
@@ -207,8 +211,8 @@ def _parsed(path: str, data: bytes) -> object:
 def _keep(source: str, values: Any) -> None:
     """Put the values of a source on record; what cannot be read is no worry of the script's."""
     try:
-        found = values()
-        for path, value in _flat(found, "", MAX_DEPTH) if found else ():
+        kept_values = values()
+        for path, value in _flat(kept_values, "", MAX_DEPTH) if kept_values else ():
             _put(source, path, value)
     except Exception:
         return

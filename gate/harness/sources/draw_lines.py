@@ -41,20 +41,20 @@ HINTS: Final = (b"rand", b"ropout", b"shuffle", b"normal", b"bernoulli", b"multi
 def draw_lines(drawn: Iterable[str]) -> dict[str, CodeLine]:
     """For each generator the only line that may have drawn from it; none where there are more."""
     names = set(drawn)
-    found: dict[str, dict[tuple[str, int], CodeLine]] = {}
+    lines: dict[str, dict[tuple[str, int], CodeLine]] = {}
     for file, source in users_files():
         if len(source) > MAX_BYTES or not any(hint in source for hint in HINTS):
             continue
         for generator, line in draws_in(source):
             place = CodeLine(shown_file(file), line)
-            found.setdefault(generator, {})[place.file, line] = place
+            lines.setdefault(generator, {})[place.file, line] = place
     # torch's calls name no device: on a GPU they draw from that of CUDA
-    found["cuda"] = found.get("torch", {})
+    lines["cuda"] = lines.get("torch", {})
     if {"cuda", "torch"} <= names:
         names -= {"cuda", "torch"}
     return {
         name: next(iter(places.values()))
-        for name, places in found.items()
+        for name, places in lines.items()
         if name in names and len(places) == 1
     }
 

@@ -103,7 +103,7 @@ class OutsideReads:
         self._known_of_tree: set[str] = set()
         self._folders: dict[str, str] = {}
         self._counts: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._pointers = 0
         self._full = False
         self._began_ns = time.time_ns()
@@ -139,9 +139,11 @@ class OutsideReads:
     def imported(self) -> None:
         """Look for modules, and places of some, that are no Python of the commit nor installed."""
         from ..user_code import CodeLine
-        from .found import SOURCES, UNSEEN, Source
+        from .recorded import SOURCES, UNSEEN, Source
 
-        loaded = (getattr(one, "__dict__", {}).get("__file__") for one in [*sys.modules.values()])
+        loaded = (
+            getattr(module, "__dict__", {}).get("__file__") for module in [*sys.modules.values()]
+        )
         # a folder that is searched may get a module that was not there
         for path in (*map(str, filter(None, loaded)), *map(_folder, sys.path)):
             # in a compiled one of the commit's own no hook sees anything
@@ -174,7 +176,7 @@ class OutsideReads:
         if path not in self._changed:
             return
         from ..user_code import CodeLine
-        from .found import OPENED, SOURCES, Source
+        from .recorded import OPENED, SOURCES, Source
 
         self._changed.discard(path)
         SOURCES.report(Source(OPENED, path.removeprefix(self._tree), CodeLine(), []))
@@ -182,13 +184,13 @@ class OutsideReads:
     def saved(self) -> None:
         """Look for states that were written into the commit's tree since this process began."""
         from ..user_code import CodeLine
-        from .found import SAVED, SOURCES, Source
+        from .recorded import SAVED, SOURCES, Source
 
-        found = sorted(self._states_since())
-        for path in found[:MAX_SAVED]:
-            told = path.removeprefix(self._tree)
-            if len(told) <= MAX_PATH:
-                SOURCES.report(Source(SAVED, told, CodeLine(), []))
+        states = sorted(self._states_since())
+        for path in states[:MAX_SAVED]:
+            shown = path.removeprefix(self._tree)
+            if len(shown) <= MAX_PATH:
+                SOURCES.report(Source(SAVED, shown, CodeLine(), []))
 
     def _states_since(self) -> Iterator[str]:
         folders, entries = [self._tree], 0
@@ -264,7 +266,7 @@ class OutsideReads:
             self._tell(path, caller.place, user_stack(frame))
 
     def _tell(self, path: str, place: CodeLine, stack: list[str]) -> None:
-        from .found import READ, SOURCES, Source
+        from .recorded import READ, SOURCES, Source
 
         status = os.stat(path)  # noqa: PTH116 - as above
         if path in self._declared or SOURCES.full(READ):
@@ -273,13 +275,13 @@ class OutsideReads:
             # files are opened by their names alone through a folder's number; a pipe is somebody's
             _tell_unseen("open")
             return
-        told, count = self._counted(path)
-        if told == path:
+        already, count = self._counted(path)
+        if already == path:
             stamp = f"{status.st_size} {status.st_mtime_ns}"
             SOURCES.report(Source(READ, _short(path), place, stack, after=stamp))
-        elif count in COUNTS or told not in self._told:
-            self._told.add(told)
-            SOURCES.report(Source(READ, _short(told), place, stack, before=str(count)))
+        elif count in COUNTS or already not in self._reported:
+            self._reported.add(already)
+            SOURCES.report(Source(READ, _short(already), place, stack, before=str(count)))
 
     def _counted(self, path: str) -> tuple[str, int]:
         """What is told of a file: itself, or a folder and how many of its files were read."""
@@ -339,7 +341,7 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
 def _tell_unseen(what: str) -> None:
     """Tell that a line of the user's own does what no hook can follow."""
     from ..user_code import caller_of, user_stack
-    from .found import SOURCES, UNSEEN, Source
+    from .recorded import SOURCES, UNSEEN, Source
 
     if SOURCES.full(UNSEEN):
         return
@@ -507,7 +509,7 @@ def _look(frame: FrameType | None, key: str) -> None:
     if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
         return
     from ..user_code import users_frame
-    from .found import SOURCES, VARIABLE
+    from .recorded import SOURCES, VARIABLE
 
     user = users_frame(frame, frozenset())
     if user is not None:

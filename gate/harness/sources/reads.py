@@ -15,7 +15,7 @@ import sys
 import time
 
 from ..user_code import called_in, named_as, users_frame
-from .found import CLOCK, ENTROPY, ORDER, PROCESS, SOURCES
+from .recorded import CLOCK, ENTROPY, ORDER, PROCESS, SOURCES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,7 +139,9 @@ def _sorts(user: FrameType) -> bool:
         return False
     last = max((at for _, _, at in user.f_code.co_lines() if at), default=number)
     later = (linecache.getline(file, at) for at in range(number + 1, last + 1))
-    return any(f"{name}.sort(" in one or f"sorted({name}" in one for one in later)
+    return any(
+        f"{name}.sort(" in source_line or f"sorted({name}" in source_line for source_line in later
+    )
 
 
 def _order_of(path: Any) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from ..user_code import CodeLine, is_users_file, shown_file
-from .found import ADDRESS, SOURCES, SPLIT, Source
+from .recorded import ADDRESS, SOURCES, SPLIT, Source
 
 NAMES = frozenset(("id", "hash"))
 SETS = frozenset(("set", "frozenset"))
@@ -150,12 +150,12 @@ class ListedSplit(NamedTuple):
 def tell_splits() -> None:
     """Report every such line of the user's modules."""
     for file, source in users_files():
-        for found in splits_in(source):
-            place = CodeLine(shown_file(file), found.drawn.line)
-            ordered = SORTED if found.names.ordered else ""
-            listing = found.names.listing
+        for split in splits_in(source):
+            place = CodeLine(shown_file(file), split.drawn.line)
+            ordered = SORTED if split.names.ordered else ""
+            listing = split.names.listing
             SOURCES.report(
-                Source(SPLIT, found.drawn.call, place, [], before=listing, after=ordered)
+                Source(SPLIT, split.drawn.call, place, [], before=listing, after=ordered)
             )
 
 
@@ -168,13 +168,13 @@ def splits_in(source: bytes) -> tuple[ListedSplit, ...]:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return ()
-    found: dict[int, ListedSplit] = {}
+    splits: dict[int, ListedSplit] = {}
     for body in _bodies(module):
         scope = _Scope()
         scope.run(body)
-        for one in scope.found:
-            found.setdefault(one.drawn.line, one)
-    return tuple(found[line] for line in sorted(found))
+        for split in scope.listed:
+            splits.setdefault(split.drawn.line, split)
+    return tuple(splits[line] for line in sorted(splits))
 
 
 def _bodies(module: ast.Module) -> Iterator[list[ast.stmt]]:
@@ -188,7 +188,7 @@ class _Scope:
     """One body, its statements in order, and what its names hold."""
 
     def __init__(self) -> None:
-        self.found: list[ListedSplit] = []
+        self.listed: list[ListedSplit] = []
         self._held: dict[str, Names] = {}
         # of the loops that run over a listing
         self._loops: list[Names] = []
@@ -243,16 +243,16 @@ class _Scope:
         for target in targets:
             if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
                 # as many on both sides, or it fails when it runs
-                for one, part in zip(target.elts, value.elts, strict=False):
-                    self._hold(one, self._of(part))
+                for target_name, part in zip(target.elts, value.elts, strict=False):
+                    self._hold(target_name, self._of(part))
             else:
                 self._hold(target, self._of(value))
 
     def _hold(self, target: ast.expr | None, names: Names | None) -> None:
         if isinstance(target, ast.Tuple | ast.List):
-            for one in target.elts:
+            for elt in target.elts:
                 # the only one of a listing is one file
-                self._hold(one, names if len(target.elts) > 1 else None)
+                self._hold(elt, names if len(target.elts) > 1 else None)
         elif target is not None and (name := _dotted(target)):
             self._held.pop(name, None)
             if names is not None:
@@ -295,7 +295,7 @@ class _Scope:
         # with both bounds it is a batch, or the middle of three
         one_bound = (node.slice.lower is None) is not (node.slice.upper is None)
         if names.drawn is not None and one_bound and node.slice.step is None:
-            self.found.append(ListedSplit(names.drawn, names))
+            self.listed.append(ListedSplit(names.drawn, names))
         return names
 
     def _of_call(self, node: ast.Call) -> Names | None:
@@ -311,7 +311,7 @@ class _Scope:
         if last in SHUFFLES | PERMUTES | SPLITS or last == SAMPLE:
             return self._draw(node, Drawn(node.lineno, call), last, names)
         if last in CUTS and names.drawn is not None:
-            self.found.append(ListedSplit(names.drawn, names))
+            self.listed.append(ListedSplit(names.drawn, names))
         return self._grown(node, last, _passed_on(last, names))
 
     def _grown(self, node: ast.Call, last: str, names: Names | None) -> Names | None:
@@ -322,16 +322,16 @@ class _Scope:
 
     def _draw(self, node: ast.Call, drawn: Drawn, last: str, names: Names) -> Names | None:
         # what is drawn again and again is the order of an epoch, or a batch
-        told = None if self._repeats > names.loops else drawn
+        loop_drawn = None if self._repeats > names.loops else drawn
         if last in SHUFFLES:
             if node.args and not names.number:
-                self._hold(node.args[0], names.replaced(told))
+                self._hold(node.args[0], names.replaced(loop_drawn))
             return None
         whole = last == SAMPLE and any(_length(value) for value in _values(node)[1:])
         if last in PERMUTES or whole:
-            return names.replaced(told)
-        if told is not None and not names.number:
-            self.found.append(ListedSplit(told, names))
+            return names.replaced(loop_drawn)
+        if loop_drawn is not None and not names.number:
+            self.listed.append(ListedSplit(loop_drawn, names))
         return names
 
 
@@ -349,12 +349,12 @@ def _passed_on(function: str, names: Names | None) -> Names | None:
 
 def _first(several: Iterable[Names | None]) -> Names | None:
     """The first that is one; all are asked, since a name may be bound in any."""
-    return next((one for one in list(several) if one is not None), None)
+    return next((part for part in list(several) if part is not None), None)
 
 
 def _values(node: ast.Call) -> list[ast.expr]:
-    every = [*node.args, *(one.value for one in node.keywords)]
-    return [one.value if isinstance(one, ast.Starred) else one for one in every]
+    every = [*node.args, *(keyword.value for keyword in node.keywords)]
+    return [element.value if isinstance(element, ast.Starred) else element for element in every]
 
 
 def _length(node: ast.expr) -> bool:

@@ -40,7 +40,7 @@ def gradients(path: Path) -> Tensors:
     """The tensors of a safetensors file by name, those with a float type, up to the limit."""
     data = path.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
-    found: Tensors = {}
+    by_name: Tensors = {}
     elements = 0
     for name, entry in sorted(json.loads(data[8:end]).items()):
         if name == "__metadata__" or entry["dtype"] not in DTYPES:
@@ -53,8 +53,8 @@ def gradients(path: Path) -> Tensors:
         elements += tensor.numel()
         if elements > MAX_ELEMENTS:
             break
-        found[name] = tensor
-    return found
+        by_name[name] = tensor
+    return by_name
 
 
 class Load:
@@ -147,8 +147,8 @@ def main() -> None:
         torch.cuda.set_device(rank)
     dist.init_process_group(backend)
     given = [gradients(folder / f"rank-{other}.safetensors") for other in range(world)]
-    usable = [name for name in given[0] if fits([one.get(name) for one in given])]
-    spreads = {name: Spread([one[name] for one in given]) for name in usable}
+    usable = [name for name in given[0] if fits([values.get(name) for values in given])]
+    spreads = {name: Spread([rank_values[name] for rank_values in given]) for name in usable}
     # one seed for all: every rank has to know who contributes what
     shuffled, waits, load = random.Random(0), random.Random(), Load()  # noqa: S311 - no secret
     for number in range(2 * repetitions):
@@ -185,7 +185,7 @@ def grown(
     """
     worst, world = 0.0, len(given)
     for name in names if world >= LEAST_RANKS else ():
-        parts = [one[name] for one in given]
+        parts = [rank_values[name] for rank_values in given]
         size = max(float(part.abs().max()) for part in parts)
         if not size or parts[0].dtype not in {torch.float32, torch.float64}:
             continue
@@ -200,17 +200,17 @@ def grown(
 
 def write(spreads: dict[str, Spread], facts: dict[str, Any]) -> None:
     """What rank 0 saw, as JSON."""
-    found = spreads.values()
+    found_spreads = spreads.values()
     facts |= {
         "schema_version": "repro-gate.all-reduce/1",
         "tensors": len(spreads),
-        "elements": sum(one.sum.numel() for one in found),
-        "same_results": max((len(one.same) for one in found), default=0),
-        "placed_results": max((len(one.placed) for one in found), default=0),
+        "elements": sum(spread.sum.numel() for spread in found_spreads),
+        "same_results": max((len(spread.same) for spread in found_spreads), default=0),
+        "placed_results": max((len(spread.placed) for spread in found_spreads), default=0),
         "worst_tensor": max(spreads, key=lambda name: spreads[name].spread, default="")[:200],
-        "spread": finite(max((one.spread for one in found), default=0.0)),
-        "deviation": finite(max((one.deviation for one in found), default=0.0)),
-        "error": finite(max((one.error for one in found), default=0.0)),
+        "spread": finite(max((spread.spread for spread in found_spreads), default=0.0)),
+        "deviation": finite(max((spread.deviation for spread in found_spreads), default=0.0)),
+        "error": finite(max((spread.error for spread in found_spreads), default=0.0)),
     }
     Path(os.environ["REPRO_GATE_OUT"], "all-reduce.json").write_text(json.dumps(facts))
 

@@ -35,7 +35,7 @@ def generator_state(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
     """A digest of the state that a call will draw from; empty where that cannot be told."""
     try:
         given = (*args, *named.values())
-        own = next((one for one in given if isinstance(one, torch.Generator)), None)
+        own = next((argument for argument in given if isinstance(argument, torch.Generator)), None)
         state = (own or _common(given, named)).get_state()
         return hashlib.sha256(bytes(state.untyped_storage())).hexdigest()[:16]
     except Exception:
@@ -44,7 +44,7 @@ def generator_state(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
 
 def _common(given: tuple[Any, ...], named: Mapping[str, Any]) -> torch.Generator:
     """The generator of the device that the call works on."""
-    tensor = next((one for one in given if isinstance(one, torch.Tensor)), None)
+    tensor = next((argument for argument in given if isinstance(argument, torch.Tensor)), None)
     device: Any = torch.device(
         named.get("device") or (tensor.device if tensor is not None else "cpu")
     )
@@ -52,8 +52,8 @@ def _common(given: tuple[Any, ...], named: Mapping[str, Any]) -> torch.Generator
         return torch.default_generator
     generators = torch.get_device_module(device).default_generators
     index = torch.get_device_module(device).current_device()
-    found: torch.Generator = generators[index if device.index is None else device.index]
-    return found
+    generator: torch.Generator = generators[index if device.index is None else device.index]
+    return generator
 
 
 def _word(asked: Any) -> str:
@@ -184,16 +184,16 @@ class Storages:
 
 
 def _storages(tensors: list[torch.Tensor]) -> list[Any]:
-    found = []
+    storages = []
     for tensor in tensors:
         try:
             if has_memory(tensor):
-                found.append(tensor.untyped_storage())
+                storages.append(tensor.untyped_storage())
             else:
-                found += [part.untyped_storage() for _, part in plain_parts(tensor)]
+                storages += [part.untyped_storage() for _, part in plain_parts(tensor)]
         except Exception:  # noqa: S112 - a kind that has no memory to speak of has no producer
             continue
-    return found
+    return storages
 
 
 MAX_LIST: Final = 10_000
@@ -291,10 +291,10 @@ def given(signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any])
     """What a call is given."""
     tensors, words, whole = list[Given](), list[str](), True
     for name, value in _arguments(signature, args, named):
-        found = list(_tensors(value))
-        if found:
-            tensors.append(Given(name, found))
-            whole = whole and len(found) < MAX_LIST
+        values = list(_tensors(value))
+        if values:
+            tensors.append(Given(name, values))
+            whole = whole and len(values) < MAX_LIST
             if isinstance(value, list | tuple) and None in map(_none_or_tensor, value):
                 kept = ("None" if part is None else "tensor" for part in value[:MAX_NUMBERS])
                 words.append(f"{name}=[{', '.join(kept)}]")
@@ -317,29 +317,33 @@ def written_arguments(
     if not signature.written:
         return []
     return [
-        Given(name, found)
+        Given(name, tensors)
         for name, value in _arguments(signature, args, named)
-        if name in signature.written and (found := list(_tensors(value)))
+        if name in signature.written and (tensors := list(_tensors(value)))
     ]
 
 
 def takes_storage(func: Any) -> bool:
     """Whether it is given a storage, whose bytes are no tensor that could be compared."""
-    return any(str(one.type) == "Storage" for one in _schema_arguments(func))
+    return any(
+        str(schema_argument.type) == "Storage" for schema_argument in _schema_arguments(func)
+    )
 
 
 def is_view(func: Any) -> bool:
     """Whether what the operator returns is memory of an argument that it does not write."""
     schema = getattr(func, "_schema", None)
     returns = schema.returns if schema is not None else ()
-    return any(one.alias_info is not None and not one.alias_info.is_write for one in returns)
+    return any(
+        result.alias_info is not None and not result.alias_info.is_write for result in returns
+    )
 
 
 def results(result: Any) -> list[Given]:
     """The tensors of a result."""
     several = result if isinstance(result, tuple) else (result,)
-    found = ((str(place), list(_tensors(value))) for place, value in enumerate(several))
-    return [Given(name, tensors) for name, tensors in found if tensors]
+    by_place = ((str(place), list(_tensors(value))) for place, value in enumerate(several))
+    return [Given(name, tensors) for name, tensors in by_place if tensors]
 
 
 def describe(
@@ -433,20 +437,20 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 14]}... #{_short_digest(text)}"
 
 
-def _size_in_bytes(one: Given) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in one.tensors)
+def _size_in_bytes(argument: Given) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in argument.tensors)
 
 
-def _digest(one: Given) -> str:
-    if all(map(_is_small, one.tensors)):
+def _digest(argument: Given) -> str:
+    if all(map(_is_small, argument.tensors)):
         # the same digest, without what it takes to wait for a device
         hasher = hashlib.sha256()
-        for index, tensor in enumerate(one.tensors):
+        for index, tensor in enumerate(argument.tensors):
             hasher.update(f"{index} {type_and_shape(tensor)}\n".encode())
             hasher.update(grid_body(tensor))
         return f"grid64:{hasher.hexdigest()}"
     left_out: list[str] = []
-    named = ((str(index), tensor) for index, tensor in enumerate(one.tensors))
+    named = ((str(index), tensor) for index, tensor in enumerate(argument.tensors))
     started = StartedDigest(named, "", left_out.append, fast=True)
     return "" if left_out else finish_all([started])[0]
 
@@ -497,7 +501,11 @@ def overwritten_names(func: Any) -> set[str]:
     name = _name(func)
     if name.startswith(f"{MESSAGES}::"):
         arrives = name in RECEIVES
-        return {one for one in _of_messages(func) if arrives or one.startswith("output")}
+        return {
+            of_message
+            for of_message in _of_messages(func)
+            if arrives or of_message.startswith("output")
+        }
     return {
         argument.name
         for argument in _schema_arguments(func)
@@ -510,9 +518,13 @@ def _of_messages(func: Any) -> set[str]:
     name = _name(func)
     if not name.startswith(f"{MESSAGES}::") or name in READ_ALONE:
         return set()
-    tensors = [one.name for one in _schema_arguments(func) if "Tensor" in str(one.type)]
-    outputs = {one for one in tensors if one.startswith("output")}
-    return outputs or {one for one in tensors if one.startswith("tensor")}
+    tensors = [
+        schema_argument.name
+        for schema_argument in _schema_arguments(func)
+        if "Tensor" in str(schema_argument.type)
+    ]
+    outputs = {tensor for tensor in tensors if tensor.startswith("output")}
+    return outputs or {tensor for tensor in tensors if tensor.startswith("tensor")}
 
 
 def _name(func: Any) -> str:
@@ -539,7 +551,7 @@ def _text(value: Any) -> tuple[str, bool]:
         return str(value)[:MAX_VALUE], True
     if isinstance(value, list | tuple):
         several = [_text(part) for part in value[:MAX_LIST]]
-        texts, plain = [text for text, _ in several], all(one for _, one in several)
+        texts, plain = [text for text, _ in several], all(tensor for _, tensor in several)
         shown, more = ", ".join(texts[:MAX_NUMBERS]), ""
         if len(value) > MAX_NUMBERS:
             more = f", ... {len(value)} in all #{_short_digest(', '.join(texts))}"

@@ -99,7 +99,7 @@ def _monitor(on_line: OnLine) -> None:
                 on_line(name, line)
             return monitoring.DISABLE
 
-        tool = next((one for one in TOOLS if monitoring.get_tool(one) is None), None)
+        tool = next((number for number in TOOLS if monitoring.get_tool(number) is None), None)
         if tool is not None:
             monitoring.use_tool_id(tool, "repro-gate")
             monitoring.register_callback(tool, monitoring.events.LINE, ran)

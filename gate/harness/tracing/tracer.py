@@ -124,8 +124,10 @@ class Tracer:
             tensors, words, whole = given(signature, args, named)
             only_written = signature.overwritten
             inputs = [
-                self._input(one, viewed=signature.view, overwritten=one.name in only_written)
-                for one in tensors[:MAX_GIVEN]
+                self._input(
+                    argument, viewed=signature.view, overwritten=argument.name in only_written
+                )
+                for argument in tensors[:MAX_GIVEN]
             ]
             outputs = written_arguments(signature, args, named)
             return OpenCall(
@@ -133,7 +135,7 @@ class Tracer:
                 place=place,
                 inputs=inputs,
                 written=outputs,
-                sizes=[tensor.numel() for one in outputs for tensor in one.tensors],
+                sizes=[tensor.numel() for output in outputs for tensor in output.tensors],
                 arguments=words,
                 whole=whole and len(tensors) <= MAX_GIVEN,
                 state=generator_state(args, named) if signature.random else "",
@@ -141,9 +143,9 @@ class Tracer:
                 began=began,
             )
 
-    def _input(self, one: Given, *, viewed: bool, overwritten: bool) -> dict[str, Any]:
-        made, unset = self._storages.producers(one.tensors)
-        about = describe(one, digest=not overwritten, viewed=viewed)
+    def _input(self, argument: Given, *, viewed: bool, overwritten: bool) -> dict[str, Any]:
+        made, unset = self._storages.producers(argument.tensors)
+        about = describe(argument, digest=not overwritten, viewed=viewed)
         return about | {"made_by": made, "unset_by": unset, "overwritten": overwritten}
 
     def end(self, call: OpenCall, result: Any, thread: int) -> None:
@@ -159,32 +161,34 @@ class Tracer:
 
     def _outputs(self, call: OpenCall, result: Any) -> list[dict[str, Any]]:
         """What the operator wrote and returned, with the digests of what it computed."""
-        seen = {id(tensor) for one in call.written for tensor in one.tensors}
+        seen = {id(tensor) for argument in call.written for tensor in argument.tensors}
         made = [
-            one for one in results(result) if not all(id(tensor) in seen for tensor in one.tensors)
+            argument
+            for argument in results(result)
+            if not all(id(tensor) in seen for tensor in argument.tensors)
         ]
         operator = call.signature.operator
         grown = operator in RESIZES and call.sizes != [
-            tensor.numel() for one in call.written for tensor in one.tensors
+            tensor.numel() for argument in call.written for tensor in argument.tensors
         ]
         unset = operator in UNINITIALISED or grown
         collective = operator.partition("::")[0] in COLLECTIVE
         view = call.signature.view or operator in REBINDS
-        told = []
-        for one in [*call.written, *made][:MAX_GIVEN]:
+        outputs = []
+        for output in [*call.written, *made][:MAX_GIVEN]:
             # bytes that nothing has written tell nothing, neither does a view of them, and what a
             # storage holds came from elsewhere
             hidden = view and (
-                bool(self._storages.producers(one.tensors)[1])
-                or self._storages.foreign(one.tensors)
+                bool(self._storages.producers(output.tensors)[1])
+                or self._storages.foreign(output.tensors)
             )
             read = not (unset or collective or call.origin or hidden)
-            told.append(describe(one, digest=read, viewed=view, sample=True))
+            outputs.append(describe(output, digest=read, viewed=view, sample=True))
             if call.origin:
-                self._storages.note_foreign(one.tensors, self._calls)
+                self._storages.note_foreign(output.tensors, self._calls)
             else:
-                self._storages.note(one.tensors, self._calls, unset=unset, view=view)
-        return told
+                self._storages.note(output.tensors, self._calls, unset=unset, view=view)
+        return outputs
 
     def _note_settings(self) -> None:
         """Write the settings of torch's where they are others than at the call before."""

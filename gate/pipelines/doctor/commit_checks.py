@@ -168,7 +168,7 @@ def named_paths(command: tuple[str, ...], workdir: str) -> Mapping[str, str]:
 
     `--data=a/b` names `a/b`. Absolute paths and those that lead out of the repository are left out.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for place, word in enumerate(command[:MAX_WORDS]):
         # an option's value may be a path, the option itself never is
         text = word.rpartition("=")[2] if word.startswith("-") else word
@@ -177,8 +177,8 @@ def named_paths(command: tuple[str, ...], workdir: str) -> Mapping[str, str]:
         if is_program or not text or text.startswith("-") or path.is_absolute():
             continue
         if ".." not in path.parts and path.parts:
-            found[word] = (PurePosixPath(workdir) / path).as_posix()
-    return found
+            paths[word] = (PurePosixPath(workdir) / path).as_posix()
+    return paths
 
 
 def script_of(command: tuple[str, ...]) -> str:
@@ -188,8 +188,8 @@ def script_of(command: tuple[str, ...]) -> str:
 
 def examined_ignored(path: str, place: str, ways: str) -> Examined:
     """A file that a line of a script reads, and that a clean checkout of the commit lacks."""
-    found = f"{place} reads {path}, which git ignores, so the checkout that is trained lacks it"
-    return Examined(name="data", health=CheckResult.WARN, found=found, fix=ways)
+    answer = f"{place} reads {path}, which git ignores, so the checkout that is trained lacks it"
+    return Examined(name="data", health=CheckResult.WARN, found=answer, fix=ways)
 
 
 def no_program(program: str) -> Examined:
@@ -216,10 +216,10 @@ def examined_command(
     script = script_of(command)
     health, fix = CheckResult.FAIL, COMMIT_IT
     if ignored:
-        found = f"ignored by git, so not in the commit: {', '.join(ignored)}"
+        answer = f"ignored by git, so not in the commit: {', '.join(ignored)}"
         fix = f"Commit a small sample of it, or take it from the image. {CLEAN_TREE}"
     elif script in missing:
-        found = f"{script} {'is not committed' if script in there else 'does not exist'}"
+        answer = f"{script} {'is not committed' if script in there else 'does not exist'}"
     else:
-        health, found, fix = CheckResult.OK, "every file that it names is in the commit", ""
-    return Examined(name="command", health=health, found=found, fix=fix)
+        health, answer, fix = CheckResult.OK, "every file that it names is in the commit", ""
+    return Examined(name="command", health=health, found=answer, fix=fix)

@@ -185,18 +185,18 @@ def _attempt(look: Callable[[], LookResult]) -> LookResult | GateError:
 
 def _rows(name: str, look: Callable[[], tuple[Examined, ...]]) -> tuple[Examined, ...]:
     """What a look found; a fault of it is a row of that name."""
-    found = _attempt(look)
-    return (failed_check(name, found),) if isinstance(found, GateError) else found
+    answer = _attempt(look)
+    return (failed_check(name, answer),) if isinstance(answer, GateError) else answer
 
 
 def _host(adapters: Adapters) -> GpusSeen:
-    found = _attempt(adapters.gpus)
-    return GpusSeen(problem=found.message) if isinstance(found, GateError) else found
+    gpus = _attempt(adapters.gpus)
+    return GpusSeen(problem=gpus.message) if isinstance(gpus, GateError) else gpus
 
 
 def _why_no_engine(probes: Probes) -> str:
-    found = _attempt(probes.engine)
-    return found.message if isinstance(found, GateError) else found
+    engine = _attempt(probes.engine)
+    return engine.message if isinstance(engine, GateError) else engine
 
 
 def _token(
@@ -225,12 +225,12 @@ def _settings(
         about = examined_settings(shown, pull_request=pull_request)
         return parse_settings_apart(text, shown), path, about
 
-    found = _attempt(read)
-    if isinstance(found, GateError):
+    read_settings = _attempt(read)
+    if isinstance(read_settings, GateError):
         # a broken file must not keep the other rows from being looked at
         minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
-        return minimal, None, failed_check("settings", found)
-    return found
+        return minimal, None, failed_check("settings", read_settings)
+    return read_settings
 
 
 def _gates(asked: Checks, adapters: Adapters) -> tuple[Examined, ...]:
@@ -319,8 +319,8 @@ def _ignored_data(
     if asked.event is not None:
         return ()
     here = "" if folder == "." else folder
-    found = ignored_read(asked.top, here, settings, adapters.files, adapters.git)
-    return () if found is None else (examined_ignored(found.path, found.place, found.ways),)
+    ignored = ignored_read(asked.top, here, settings, adapters.files, adapters.git)
+    return () if ignored is None else (examined_ignored(ignored.path, ignored.place, ignored.ways),)
 
 
 def _work_tree(git: Git, policy: PolicyPaths) -> Examined:
@@ -328,9 +328,9 @@ def _work_tree(git: Git, policy: PolicyPaths) -> Examined:
     return examined_work_tree(changed, git.untracked() if changed else (), policy)
 
 
-def _submodules(found: tuple[str, ...]) -> tuple[Examined, ...]:
+def _submodules(submodules: tuple[str, ...]) -> tuple[Examined, ...]:
     """The first submodule of the commit, as the gate refuses it; nothing where there is none."""
-    return tuple(failed_check("commit", submodule(path)) for path in found[:1])
+    return tuple(failed_check("commit", submodule(path)) for path in submodules[:1])
 
 
 def _policy_paths(top: Path, settings: GateSettings, path: Path) -> PolicyPaths:
@@ -343,13 +343,13 @@ def _policy(top: Path, policy: PolicyPaths, adapters: Adapters) -> tuple[Examine
     git = adapters.git
     # `work tree` tells of those that git shows
     seen = set(git.changed_files())
-    found = tuple(
+    rows = tuple(
         path for path in uncommitted_policy(top, policy, git, adapters.files) if path not in seen
     )
-    if not found:
+    if not rows:
         return ()
-    sentence = policy_sentence(found, policy, git.resolve("HEAD"))
-    return (examined_policy(sentence, policy_hint(found, policy, git)),)
+    sentence = policy_sentence(rows, policy, git.resolve("HEAD"))
+    return (examined_policy(sentence, policy_hint(rows, policy, git)),)
 
 
 def _command(

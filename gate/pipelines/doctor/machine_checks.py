@@ -40,14 +40,14 @@ def examined_baseline(
         return _row(CheckResult.TODO, f"{path}: no baseline is committed", record)
     if nearest is not None:
         recorded, now = nearest.environment.part(DEVICE)[:SHOWN], here.part(DEVICE)[:SHOWN]
-        found = f"{path}: has no entry for {now}, only for {recorded}"
-        return _row(CheckResult.FAIL, found, record)
+        answer = f"{path}: has no entry for {now}, only for {recorded}"
+        return _row(CheckResult.FAIL, answer, record)
     if entry is None:
-        found = f"{path}: recorded with another command, seed, step count or thread count"
-        return _row(CheckResult.FAIL, found, record)
+        answer = f"{path}: recorded with another command, seed, step count or thread count"
+        return _row(CheckResult.FAIL, answer, record)
     if not here.parts:
-        found = f"{path}: {len(baseline.entries)} entries; this environment is unknown"
-        return _row(CheckResult.WARN, found, "")
+        answer = f"{path}: {len(baseline.entries)} entries; this environment is unknown"
+        return _row(CheckResult.WARN, answer, "")
     return _beside(entry, path, here, record)
 
 
@@ -61,8 +61,8 @@ def _recording(config: str) -> str:
 def _beside(entry: BaselineEntry, path: str, here: Environment, record: str) -> Examined:
     """What separates this machine from the entry, where the entry may judge at all."""
     if entry.provisional:
-        found = f"{path}: the nearest entry is far from those of other environments"
-        return _row(CheckResult.FAIL, found, CONFIRM)
+        answer = f"{path}: the nearest entry is far from those of other environments"
+        return _row(CheckResult.FAIL, answer, CONFIRM)
     then = entry.environment
     moved = then.moved(here)
     if not moved:
@@ -81,8 +81,8 @@ def _beside(entry: BaselineEntry, path: str, here: Environment, record: str) -> 
     )
 
 
-def _row(health: CheckResult, found: str, fix: str) -> Examined:
-    return Examined(name="baseline", health=health, found=found, fix=fix)
+def _row(health: CheckResult, answer: str, fix: str) -> Examined:
+    return Examined(name="baseline", health=health, found=answer, fix=fix)
 
 
 MAX_TEXT = 300
@@ -161,8 +161,8 @@ def _not_given(seen: GpuSightings) -> Cause | None:
     if any(file.path.removeprefix("/dev/nvidia").isdigit() for file in files):
         return None
     refusal = seen.isolation.gpu_refusal if seen.isolation is not None else ""
-    told = f" ({refusal})" if refusal else ""
-    return GpuObstacle.NOT_GIVEN, f"no GPU is visible where the training runs{told}"
+    reason = f" ({refusal})" if refusal else ""
+    return GpuObstacle.NOT_GIVEN, f"no GPU is visible where the training runs{reason}"
 
 
 def _closed(seen: GpuSightings) -> Cause | None:
@@ -190,17 +190,17 @@ def _refused(seen: GpuSightings) -> Cause:
     """By torch's own words where these name a cause, else by what nvidia-smi says."""
     host, tried = seen.host, seen.training.tried
     words = tried.refusal.lower()
-    found = next((known for sign, known in SIGNS.items() if sign in words), GpuObstacle.OTHER)
-    if found is GpuObstacle.OTHER and 0 < tried.supports < _number(tried.built_for):
-        found = GpuObstacle.OLD_DRIVER
-    elif found is GpuObstacle.OTHER and host.gpus and all(gpu.mig for gpu in host.gpus):
-        found = GpuObstacle.NO_SLICE
-    elif found is GpuObstacle.OTHER and (host.mps or not all(gpu.shared for gpu in host.gpus)):
-        found = GpuObstacle.BUSY
+    obstacle = next((known for sign, known in SIGNS.items() if sign in words), GpuObstacle.OTHER)
+    if obstacle is GpuObstacle.OTHER and 0 < tried.supports < _number(tried.built_for):
+        obstacle = GpuObstacle.OLD_DRIVER
+    elif obstacle is GpuObstacle.OTHER and host.gpus and all(gpu.mig for gpu in host.gpus):
+        obstacle = GpuObstacle.NO_SLICE
+    elif obstacle is GpuObstacle.OTHER and (host.mps or not all(gpu.shared for gpu in host.gpus)):
+        obstacle = GpuObstacle.BUSY
     why = f"torch cannot use it: {tried.refusal or 'it gives no reason'}"
-    if found is GpuObstacle.OLD_DRIVER:
+    if obstacle is GpuObstacle.OLD_DRIVER:
         why = f"torch is built for CUDA {tried.built_for}, {_driver(host, tried.supports)}"
-    return found, why
+    return obstacle, why
 
 
 def _number(version: str) -> int:
@@ -229,21 +229,21 @@ ALONE_FIX = (
 
 def examined_isolation(isolation: Isolation, *, on_runner: bool) -> Examined:
     """What keeps the training from the gate's secrets; the action demands something."""
-    found = f"{isolation.described}: {isolation.reason}"
+    answer = f"{isolation.described}: {isolation.reason}"
     if isolation.mode is not IsolationMode.NONE:
-        return Examined(name="isolation", health=CheckResult.OK, found=found)
+        return Examined(name="isolation", health=CheckResult.OK, found=answer)
     if isolation.job is not None and not on_runner:
         return Examined(
             name="isolation",
             health=CheckResult.WARN,
-            found=found,
+            found=answer,
             fix="Keep keys and tokens away from that account: `repro-gate run` here, `repro-gate "
             "judge` where the key is.",
         )
     return Examined(
         name="isolation",
         health=CheckResult.FAIL if on_runner else CheckResult.WARN,
-        found=found,
+        found=answer,
         fix="On a runner: let the container run as root, or set isolation.image and give the job "
         "a container engine.",
     )
@@ -263,8 +263,8 @@ def examined_gpu(
     settings: GateSettings, training: TrainingSeen, host: GpusSeen, isolation: Isolation | None
 ) -> Examined:
     """A required GPU that is missing fails; the gate never falls back to the CPU."""
-    health, found, fix = _gpu(settings.train.device, training, host, isolation)
-    return Examined(name="gpu", health=health, found=found, fix=fix)
+    health, answer, fix = _gpu(settings.train.device, training, host, isolation)
+    return Examined(name="gpu", health=health, found=answer, fix=fix)
 
 
 def _gpu(
@@ -319,15 +319,15 @@ def examined_shared_memory(training: TrainingSeen, isolation: Isolation | None) 
     size = training.shm_bytes
     if size is None:
         return Examined(name="shared memory", health=CheckResult.WARN, found="its size is unknown")
-    found = f"{size // MIB:,} MiB in /dev/shm"
+    answer = f"{size // MIB:,} MiB in /dev/shm"
     # exactly what an engine gives by default is nearly always too little for data workers
     if size > DEFAULT_CONTAINER_SHM_BYTES:
-        return Examined(name="shared memory", health=CheckResult.OK, found=found)
+        return Examined(name="shared memory", health=CheckResult.OK, found=answer)
     container = isolation is not None and isolation.in_container
     return Examined(
         name="shared memory",
         health=CheckResult.WARN,
-        found=f"{found}: DataLoader workers may crash with SIGBUS",
+        found=f"{answer}: DataLoader workers may crash with SIGBUS",
         fix="Raise isolation.shm_bytes."
         if container
         else "Use num_workers=0 in the smoke training, set isolation.image, or raise the "

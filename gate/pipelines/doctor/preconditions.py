@@ -124,16 +124,16 @@ HTTP_NOT_PROCESSABLE = 422
 
 def failed_check(name: str, fault: GateError, health: CheckResult = CheckResult.FAIL) -> Examined:
     """A fault as a finding, with the details that a person needs."""
-    found = "; ".join((fault.message, *fault.details))
-    return Examined(name=name, health=health, found=found, fix=fault.hint)
+    answer = "; ".join((fault.message, *fault.details))
+    return Examined(name=name, health=health, found=answer, fix=fault.hint)
 
 
 def examined_settings(source: str, *, pull_request: bool) -> Examined:
     """Settings that could be read; faults come as `failed`."""
-    found = f"{source} is valid"
+    answer = f"{source} is valid"
     if pull_request:
-        found += " here; on a pull request the base commit's version decides"
-    return Examined(name="settings", health=CheckResult.OK, found=found)
+        answer += " here; on a pull request the base commit's version decides"
+    return Examined(name="settings", health=CheckResult.OK, found=answer)
 
 
 def examined_gates(gates: tuple[GateSeen, ...]) -> tuple[Examined, ...]:
@@ -145,8 +145,8 @@ def examined_gates(gates: tuple[GateSeen, ...]) -> tuple[Examined, ...]:
         *_shared(gates, "baseline", lambda gate: gate.baseline),
     ]
     if not faults:
-        found = f"{len(gates)} settings files, each with its own report.gate_id and baseline"
-        return (Examined(name="gates", health=CheckResult.OK, found=found),)
+        answer = f"{len(gates)} settings files, each with its own report.gate_id and baseline"
+        return (Examined(name="gates", health=CheckResult.OK, found=answer),)
     return (
         Examined(
             name="gates",
@@ -217,8 +217,8 @@ def examined_token(token: TokenSeen | None, *, pull_request: bool) -> Examined:
             found="no token: no comment is written",
             fix="Give the step `GITHUB_TOKEN: ${{ github.token }}`." if pull_request else "",
         )
-    health, found, fix = _token(token, pull_request=pull_request)
-    return Examined(name="token", health=health, found=found, fix=fix)
+    health, answer, fix = _token(token, pull_request=pull_request)
+    return Examined(name="token", health=health, found=answer, fix=fix)
 
 
 def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, str]:
@@ -242,13 +242,13 @@ def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, s
 
 def examined_earlier_runs(token: TokenSeen | None, *, on_default_branch: bool) -> Examined:
     """Whether this job can add its line to the earlier runs, where the settings ask for them."""
-    health, found, fix = CheckResult.OK, "only a job on the default branch adds a line", ""
+    health, answer, fix = CheckResult.OK, "only a job on the default branch adds a line", ""
     # a problem of the token is told by its own row
     if on_default_branch and (token is None or token.problem):
-        health, found = CheckResult.WARN, "not checked: see token"
+        health, answer = CheckResult.WARN, "not checked: see token"
     elif on_default_branch and token is not None:
-        health, found, fix = _contents(token)
-    return Examined(name="earlier runs", health=health, found=found, fix=fix)
+        health, answer, fix = _contents(token)
+    return Examined(name="earlier runs", health=health, found=answer, fix=fix)
 
 
 def _contents(token: TokenSeen) -> tuple[CheckResult, str, str]:
@@ -256,8 +256,8 @@ def _contents(token: TokenSeen) -> tuple[CheckResult, str, str]:
     if token.contents_status == HTTP_NOT_PROCESSABLE:
         return CheckResult.OK, "may add a line to the branch repro-gate-history", ""
     fix = "Give the job on the default branch `contents: write`, or leave report.history at false."
-    found = f"may not write the branch repro-gate-history ({token.contents_status})"
-    return CheckResult.WARN, found, fix
+    answer = f"may not write the branch repro-gate-history ({token.contents_status})"
+    return CheckResult.WARN, answer, fix
 
 
 def examined_engine(settings: GateSettings, problem: str) -> Examined:
@@ -266,28 +266,28 @@ def examined_engine(settings: GateSettings, problem: str) -> Examined:
     if not problem:
         return Examined(name="engine", health=CheckResult.OK, found="a container engine answers")
     needed = IsolationMode.CONTAINER in {asked.mode, asked.minimum}
-    wanted = asked.image is not None
+    needs_engine = asked.image is not None
     return Examined(
         name="engine",
-        health=CheckResult.FAIL if needed else CheckResult.WARN if wanted else CheckResult.OK,
+        health=CheckResult.FAIL if needed else CheckResult.WARN if needs_engine else CheckResult.OK,
         found=f"{problem} ({'needed' if needed else 'wanted'})"
-        if needed or wanted
+        if needed or needs_engine
         else f"none (not needed; {problem})",
         fix="Mount its socket into the job, or set isolation.mode to uid."
-        if needed or wanted
+        if needed or needs_engine
         else "",
     )
 
 
 def examined_room(free_bytes: int) -> Examined:
     """Room for evidence, a copy of the code per run, and the package."""
-    found = f"{free_bytes / GIB:.1f} GiB free in the output folder"
+    answer = f"{free_bytes / GIB:.1f} GiB free in the output folder"
     if free_bytes >= COMFORTABLE_FREE_BYTES:
-        return Examined(name="disk", health=CheckResult.OK, found=found)
+        return Examined(name="disk", health=CheckResult.OK, found=answer)
     return Examined(
         name="disk",
         health=CheckResult.FAIL if free_bytes < LEAST_FREE_BYTES else CheckResult.WARN,
-        found=found,
+        found=answer,
         fix="Free some space: two copies of the model and optimizer state have to fit, and the "
         "code.",
     )

@@ -210,7 +210,7 @@ def chart(
     steps = [edge(line.steps) for line in lines if line.steps for edge in (min, max)]
     x = Scale(low=min(steps, default=0), high=max(steps, default=0), start=LEFT, end=WIDTH - RIGHT)
     curves = [_curve(line) for line in lines]
-    values = np.concatenate([np.zeros(0), *(one[np.isfinite(one)] for _, one in curves)])
+    values = np.concatenate([np.zeros(0), *(curve[np.isfinite(curve)] for _, curve in curves)])
     y = _distance_scale(values) if distances else _plain_scale(values)
     drawn = [_drawn(line, curve, x, y) for line, curve in zip(lines, curves, strict=True)]
     return Chart(
@@ -330,11 +330,11 @@ def _path(pairs: list[Pair], x: Scale, y: Scale) -> str:
 
 
 def _drawn_marks(marks: tuple[Mark, ...], x: Scale) -> tuple[DrawnMark, ...]:
-    found = []
+    drawn = []
     for row, mark in enumerate(marks):
         place = x.at(min(max(mark.step, x.low), x.high))
         left_half = place < (LEFT + WIDTH - RIGHT) / 2
-        found.append(
+        drawn.append(
             DrawnMark(
                 x=place,
                 y=-MARK_HEIGHT * row,
@@ -342,4 +342,4 @@ def _drawn_marks(marks: tuple[Mark, ...], x: Scale) -> tuple[DrawnMark, ...]:
                 label=mark.label,
             )
         )
-    return tuple(found)
+    return tuple(drawn)

@@ -129,26 +129,29 @@ def taken_apart(name: str) -> Place:
 
 
 def _cells(
-    found: Comparison, sources: PageSources, distance: StateDistance | None
+    comparison: Comparison, sources: PageSources, distance: StateDistance | None
 ) -> dict[str, MapCell]:
     """Every tensor of the reference as equal, over it what differs, over that how far it does."""
     known: tuple[TensorDigest, ...] = ()
     if sources.reference is not None:
         known = sources.reference.checkpoint.tensors
-    cells = {one.name: MapCell(kind="equal", text="=") for one in known}
-    moved = {one.name: MapCell(kind=one.kind.value, text=WORDS[one.kind]) for one in found.tensors}
-    moved |= _settings(found, sources, moved)
+    cells = {tensor.name: MapCell(kind="equal", text="=") for tensor in known}
+    moved = {
+        tensor.name: MapCell(kind=tensor.kind.value, text=WORDS[tensor.kind])
+        for tensor in comparison.tensors
+    }
+    moved |= _settings(comparison, sources, moved)
     measured = distance.tensors if distance is not None else ()
     # the digests say what differs; a number for another tensor is not shown
-    heats = {one.name: heat_cell(one) for one in measured if one.name in moved}
+    heats = {tensor.name: heat_cell(tensor) for tensor in measured if tensor.name in moved}
     return cells | moved | heats
 
 
 def _settings(
-    found: Comparison, sources: PageSources, moved: Mapping[str, MapCell]
+    comparison: Comparison, sources: PageSources, moved: Mapping[str, MapCell]
 ) -> dict[str, MapCell]:
     """The settings of an optimizer that differ, with both numbers: a baseline keeps these too."""
-    before, after = sources.settings(found.expected), sources.settings(found.observed)
+    before, after = sources.settings(comparison.expected), sources.settings(comparison.observed)
     return {
         name: MapCell(kind=cell.kind, text=f"{before[name]} → {after[name]}")
         for name, cell in moved.items()
@@ -172,8 +175,8 @@ def _layer_map(
     names = sorted({layer for _, layer, _ in cells}, key=_natural)
     columns = sorted({what for _, _, what in cells}, key=_natural)
     if len(names) > MAX_LAYERS:
-        told = {layer for (_, layer, _), cell in cells.items() if _any_differs([cell])}
-        names.sort(key=lambda layer: layer not in told)
+        differing_layers = {layer for (_, layer, _), cell in cells.items() if _any_differs([cell])}
+        names.sort(key=lambda layer: layer not in differing_layers)
     shown, across = names[:MAX_LAYERS], columns[:MAX_COLUMNS]
     absent = MapCell(kind="none", text=NOT_HERE)
     return LayerMap(
@@ -202,9 +205,11 @@ def _summary(cells: Collection[MapCell]) -> str:
 def _with_long_ones_folded(maps: list[LayerMap]) -> tuple[LayerMap, ...]:
     """What differs stays open as far as there is room, the first in any case."""
     rows, shown = 0, []
-    for place, found in enumerate(maps):
-        rows += min(len(found.rows), OPEN_ROWS)
-        shown.append(replace(found, folded=found.folded or (place > 0 and rows > OPEN_ROWS)))
+    for place, layer_map in enumerate(maps):
+        rows += min(len(layer_map.rows), OPEN_ROWS)
+        shown.append(
+            replace(layer_map, folded=layer_map.folded or (place > 0 and rows > OPEN_ROWS))
+        )
     return tuple(shown)
 
 
@@ -268,9 +273,9 @@ def fingerprint_map(verdict: Verdict, sources: PageSources) -> FingerprintMap | 
 
 def equalities(left: StepDigests, right: StepDigests) -> dict[str, dict[int, bool]]:
     """For each fingerprint that both sides observed, whether it was equal at each common step."""
-    theirs = {digest.step: digest.with_parameters for digest in right.told}
+    theirs = {digest.step: digest.with_parameters for digest in right.observed}
     equal_steps: dict[str, dict[int, bool]] = {}
-    for digest in left.told:
+    for digest in left.observed:
         their_digests = theirs.get(digest.step, {})
         for name, text in digest.with_parameters.items():
             if name in their_digests:
@@ -311,8 +316,10 @@ def _row(name: str, steps: dict[int, bool], y: int, grid: tuple[Scale, int]) -> 
         if not equal or column not in kinds:
             kinds[column] = "equal" if equal else "differs"
     bars = []
-    for (kind, _), group in groupby(_stretches(kinds), key=lambda one: (one[1], one[0] - one[2])):
-        members = [one[0] for one in group]
+    for (kind, _), group in groupby(
+        _stretches(kinds), key=lambda cell: (cell[1], cell[0] - cell[2])
+    ):
+        members = [cell[0] for cell in group]
         start = x.at(x.low + members[0] * width)
         end = x.at(x.low + (members[-1] + 1) * width)
         bars.append(Bar(kind=kind, x=start, width=round(end - start, 1)))

@@ -201,7 +201,7 @@ def _compared_pictures(
         {series.name: series for series in run.metrics}
         for run in (_strict(runs, Commit.BASE), _strict(runs, Commit.HEAD))
     ]
-    found = []
+    pictures = []
     for metric in sorted(compared.metrics, key=lambda metric: metric.name != "loss"):
         known: tuple[tuple[str, MetricSeries], ...] = tuple(
             (commit.value, series[metric.name])
@@ -210,10 +210,10 @@ def _compared_pictures(
         )
         step = metric.first_step
         marks = () if step is None else (Mark(step=step, label=f"step {step}: head ≠ base"),)
-        found.append(series_picture(known, metric.head_last or metric.base_last, marks))
-        if len(found) == LIMITS[0][1]:
+        pictures.append(series_picture(known, metric.head_last or metric.base_last, marks))
+        if len(pictures) == LIMITS[0][1]:
             break
-    return found
+    return pictures
 
 
 def _strict(runs: tuple[RunEvidence, ...], commit: Commit) -> RunEvidence:

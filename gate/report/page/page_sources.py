@@ -76,9 +76,11 @@ def page_sources(verdict: Verdict, evidence: EvidenceSet, baseline: Baseline | N
     distance = evidence.apart.distance if evidence.apart else None
     if facts is None or baseline is None:
         return PageSources(runs=evidence.runs, distance=distance)
-    wanted = (facts.commit, facts.recorded_at)
+    identity = (facts.commit, facts.recorded_at)
     # by what the verdict says of it: the page must show the entry that decided
-    matching = (entry for entry in baseline.entries if (entry.commit, entry.recorded_at) == wanted)
+    matching = (
+        entry for entry in baseline.entries if (entry.commit, entry.recorded_at) == identity
+    )
     return PageSources(runs=evidence.runs, entry=next(matching, None), distance=distance)
 
 

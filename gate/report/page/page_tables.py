@@ -208,7 +208,7 @@ def _knobs(sources: PageSources, limits: Limits) -> Section:
     sides = [(run.run.label, _settings(run.processes[0])) for run in sources.runs if run.processes]
     names = sorted({name for _, settings in sides for name in settings})
     rows = (
-        (Cell(name, code=True), *(Cell(one.get(name, NOTHING), code=True) for _, one in sides))
+        (Cell(name, code=True), *(Cell(side.get(name, NOTHING), code=True) for _, side in sides))
         for name in names
     )
     headings = ("Knob", *(label for label, _ in sides))

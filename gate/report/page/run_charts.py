@@ -104,11 +104,11 @@ def series_picture(
     drawn = _drawn_once(known, own)
     against, named = known[0][1], drawn[0].name
     apart = {
-        one.name: _distance(one, against)
-        for one in drawn[1:]
-        if _first_apart(one.series, against) is not None
+        curve.name: _distance(curve, against)
+        for curve in drawn[1:]
+        if _first_apart(curve.series, against) is not None
     }
-    lines = tuple(_line(one, drawn[0], apart.get(one.name)) for one in drawn)
+    lines = tuple(_line(curve, drawn[0], apart.get(curve.name)) for curve in drawn)
     # a series that only ends earlier is nowhere at a distance
     distant = tuple(line for line in apart.values() if any(line.values))
     return MetricPicture(
@@ -178,17 +178,17 @@ def _ends(last: str) -> str:
     return f"last {last}" if last else "no value"
 
 
-def _line(one: _Drawn, reference: _Drawn, apart: Line | None) -> Line:
-    points = one.series.points
-    words = "; ".join(filter(None, (one.equal, _ends(points[-1].decimal if points else ""))))
+def _line(curve: _Drawn, reference: _Drawn, apart: Line | None) -> Line:
+    points = curve.series.points
+    words = "; ".join(filter(None, (curve.equal, _ends(points[-1].decimal if points else ""))))
     if apart is not None:
-        first = _first_apart(one.series, reference.series)
+        first = _first_apart(curve.series, reference.series)
         words += f"; differs from {reference.name} from step {first} on"
         # no distance at a step that only one of them has
         words += f": {apart.words}" if any(apart.values) else ""
     return Line(
-        name=one.name,
-        style=style_of(one.first),
+        name=curve.name,
+        style=style_of(curve.first),
         steps=points.steps,
         values=points.values,
         words=words,
@@ -209,16 +209,16 @@ def _same(ours: dict[int, float], theirs: dict[int, float], step: int) -> bool:
     return both and ours[step].hex() == theirs[step].hex()
 
 
-def _distance(one: _Drawn, reference: MetricSeries) -> Line:
+def _distance(curve: _Drawn, reference: MetricSeries) -> Line:
     """The absolute difference at the steps that both have; zero where the bits are equal."""
     theirs = dict(reference.points.pairs())
-    ours = [(step, value) for step, value in one.series.points.pairs() if step in theirs]
+    ours = [(step, value) for step, value in curve.series.points.pairs() if step in theirs]
     values = tuple(_apart(value, theirs[step]) for step, value in ours)
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
     equal = sum(value == 0 for value in values)
     return Line(
-        name=one.name,
-        style=style_of(one.first),
+        name=curve.name,
+        style=style_of(curve.first),
         steps=tuple(step for step, _ in ours),
         values=values,
         words=f"by {largest:.3g} at most, equal at {count(equal, 'step')} of {len(values):,}",

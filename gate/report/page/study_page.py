@@ -121,26 +121,28 @@ def _dot_pictures(study: StudyDocument) -> Iterator[DotPicture]:
 
 def _values(study: StudyDocument, arm: StudyArm, metric: str) -> tuple[float, ...]:
     """The last values over the seeds; none where the arm has no sample of them."""
-    if not any(one.metric == metric and one.sample for one in arm.metrics):
+    if not any(arm_metric.metric == metric and arm_metric.sample for arm_metric in arm.metrics):
         return ()
-    found = (
+    values = (
         value.point.value
         for run in study.runs_of(arm.name)
         for value in run.values
         if value.metric == metric
     )
-    return tuple(number for number in found if math.isfinite(number))
+    return tuple(number for number in values if math.isfinite(number))
 
 
 def _dot_row(
     arm: StudyArm, metric: str, values: tuple[float, ...], scale: Scale, *, style: int, y: float
 ) -> DotRow:
-    found = next(one for one in arm.metrics if one.metric == metric)
-    mean, deviation = (found.sample.mean, found.sample.deviation) if found.sample else (0.0, 0.0)
+    arm_metric = next(measured for measured in arm.metrics if measured.metric == metric)
+    mean, deviation = (
+        (arm_metric.sample.mean, arm_metric.sample.deviation) if arm_metric.sample else (0.0, 0.0)
+    )
     # an interval may reach past the dots: the picture ends where they do
     low, high = (
         min(max(bound if bound is not None else mean, scale.low), scale.high)
-        for bound in (found.low, found.high)
+        for bound in (arm_metric.low, arm_metric.high)
     )
     return DotRow(
         label=arm.name,
@@ -185,11 +187,11 @@ def _rank_picture(study: StudyDocument) -> RankPicture | None:
     first = study.arms[0].ranks
     known = [(first, 1.0, 1.0, 1.0)]
     known += [
-        (arm.ranks, one.efficiency, one.efficiency_low, one.efficiency_high)
-        for arm, one in zip(study.arms[1:], study.contrasts, strict=True)
-        if one.efficiency is not None
-        and one.efficiency_low is not None
-        and one.efficiency_high is not None
+        (arm.ranks, contrast.efficiency, contrast.efficiency_low, contrast.efficiency_high)
+        for arm, contrast in zip(study.arms[1:], study.contrasts, strict=True)
+        if contrast.efficiency is not None
+        and contrast.efficiency_low is not None
+        and contrast.efficiency_high is not None
     ]
     known.sort()
     if len(known) == 1:

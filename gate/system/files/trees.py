@@ -387,7 +387,7 @@ def make_named_folder(path: Path, mode: int, *, is_ours: Callable[[frozenset[str
     """
     shown = safe_line(str(path))
     real = Path(os.path.realpath(path))
-    system = next((each for each in SYSTEM_FOLDERS if real.is_relative_to(each)), None)
+    system = next((folder for folder in SYSTEM_FOLDERS if real.is_relative_to(folder)), None)
     if system is not None:
         raise StorageError(
             f"{shown} is inside {system}, which belongs to the system",

@@ -228,8 +228,8 @@ def new_file(path: Path | str, mode: int, *, within: int | None = None) -> Itera
     With `within`, the descriptor of a folder, `path` is a name in that.
     """
     if within is None:
-        with holder(Path(path)) as (folder, name), new_file(name, mode, within=folder) as found:
-            yield found
+        with holder(Path(path)) as (folder, name), new_file(name, mode, within=folder) as opened:
+            yield opened
         return
     # O_EXCL follows no link either (open(2)); closed to others until it is whole
     descriptor = os.open(path, NEW_FILE, 0o600, dir_fd=within)

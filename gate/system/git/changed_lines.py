@@ -41,7 +41,7 @@ def changed_lines(git: GitCommand, before: str, after: str) -> Change:
         lines, reader = _Lines(stream), _Reader()
         for line in lines:
             reader.take(line)
-            if len(reader.found) >= MAX_CHANGES:
+            if len(reader.parsed) >= MAX_CHANGES:
                 break
         complete = lines.ended and not reader.unnamed
         return Change(hunks=tuple(reader.hunks()), complete=complete)
@@ -85,7 +85,7 @@ class _Reader:
     """Takes git's patch line by line; `unnamed`: a file was changed whose name is left out."""
 
     def __init__(self) -> None:
-        self.found: list[_Hunk] = []
+        self.parsed: list[_Hunk] = []
         self.unnamed = False
         self._begun = self._file = ""
         # counted, so that no line of a file is taken for one of git's own
@@ -107,16 +107,16 @@ class _Reader:
             # a name that git quotes; or a file that the head does not have
             self.unnamed |= line.startswith((b"diff --git ", b'+++ "'))
             if line == GONE and self._begun:
-                self.found.append(_Hunk(self._begun, 0, 0, 0))
+                self.parsed.append(_Hunk(self._begun, 0, 0, 0))
             self._begun = self._file = ""
         elif line.startswith(BINARY) and self._begun:
-            self.found.append(_Hunk(self._begun, 0, 0, 0))
+            self.parsed.append(_Hunk(self._begun, 0, 0, 0))
         elif match := HUNK.match(line):
             gone, first, new = (1 if part is None else int(part) for part in match.groups())
             self._content = gone + new
             self._hunk = _Hunk(self._file, first, gone, new) if self._file else None
             if self._hunk is not None:
-                self.found.append(self._hunk)
+                self.parsed.append(self._hunk)
 
     def _keep(self, line: bytes) -> None:
         if self._hunk is None or self._text_left <= 0:
@@ -129,7 +129,7 @@ class _Reader:
 
     def hunks(self) -> Iterator[ChangedLines]:
         """What was found, as records."""
-        for hunk in self.found:
+        for hunk in self.parsed:
             yield ChangedLines(
                 file=hunk.file,
                 first=hunk.first,

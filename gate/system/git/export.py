@@ -153,9 +153,9 @@ class _EmptyClone:
     def attributes(self, paths: list[str]) -> Iterator[tuple[str, str, str]]:
         """Each path with each attribute that was asked for and its value, by the commit alone."""
         with (
-            _listed(paths) as wanted,
+            _listed(paths) as listing,
             self._git.stream(
-                "check-attr", "--cached", "-z", "--stdin", *ASKED, stdin=wanted
+                "check-attr", "--cached", "-z", "--stdin", *ASKED, stdin=listing
             ) as answers,
         ):
             rows = _rows(answers)
@@ -172,24 +172,24 @@ class _EmptyClone:
         own = [path for path in paths if path.rpartition("/")[2] == ATTRIBUTES]
         self._write(plain)
         # the deepest first: what is above it would speak for it
-        for path in sorted(own, key=lambda one: -one.count("/")):
+        for path in sorted(own, key=lambda name: -name.count("/")):
             self._write([path])
 
     def _write(self, paths: list[str]) -> None:
         if not paths:
             return
         words = ("checkout-index", "--quiet", "-z", "--stdin")
-        with _listed(paths) as wanted, self._git.stream(*words, stdin=wanted) as said:
+        with _listed(paths) as listing, self._git.stream(*words, stdin=listing) as said:
             said.read()
 
 
 @contextmanager
 def _listed(paths: list[str]) -> Iterator[IO[bytes]]:
-    with tempfile.TemporaryFile() as wanted:
+    with tempfile.TemporaryFile() as listing:
         with storage_faults("writing", Path(tempfile.gettempdir())):
-            wanted.write(b"".join(os.fsencode(path) + b"\0" for path in paths))
-            wanted.seek(0)
-        yield wanted
+            listing.write(b"".join(os.fsencode(path) + b"\0" for path in paths))
+            listing.seek(0)
+        yield listing
 
 
 def _rows(answers: IO[bytes]) -> Iterator[str]:
@@ -298,12 +298,12 @@ def write_commit(
 @contextmanager
 def stored_content(git: GitCommand, entries: tuple[TreeEntry, ...]) -> Iterator[IO[bytes]]:
     """What `git cat-file --batch` prints of these objects, one after the other."""
-    with tempfile.TemporaryFile() as wanted:
+    with tempfile.TemporaryFile() as content:
         with storage_faults("writing", Path(tempfile.gettempdir())):
-            wanted.write(b"".join(entry.object_id.encode("ascii") + b"\n" for entry in entries))
-            wanted.seek(0)
+            content.write(b"".join(entry.object_id.encode("ascii") + b"\n" for entry in entries))
+            content.seek(0)
         # one process for all files: by object id, so no attribute and no filter is asked
-        with git.stream("cat-file", "--batch", "--buffer", stdin=wanted) as answers:
+        with git.stream("cat-file", "--batch", "--buffer", stdin=content) as answers:
             yield answers
 
 
@@ -403,14 +403,14 @@ def write_source_pack(folder: Path, commit: str, target: BinaryIO) -> None:
     Raises `RepositoryError` where an object is missing, as in a partial clone.
     """
     git = GitCommand(folder, overrides=ONE_SPELLING)
-    with tempfile.TemporaryFile() as wanted:
+    with tempfile.TemporaryFile() as listing:
         with git.stream("rev-list", "--objects", "--no-walk", "--end-of-options", commit) as listed:
             while row := listed.readline():
                 # the hash alone: a path behind it would be a hint for the order
-                wanted.write(row.split(b" ", 1)[0].rstrip(b"\n") + b"\n")
-        wanted.seek(0)
+                listing.write(row.split(b" ", 1)[0].rstrip(b"\n") + b"\n")
+        listing.seek(0)
         words = ("--stdout", "--no-reuse-delta", "--no-reuse-object", "--quiet")
-        with git.stream("pack-objects", *words, stdin=wanted) as packed:
+        with git.stream("pack-objects", *words, stdin=listing) as packed:
             while chunk := packed.read(CHUNK_BYTES):
                 target.write(chunk)
 
@@ -455,15 +455,15 @@ def _entries(tree: Path) -> Iterator[tuple[str, str, str]]:
     while pending:
         relative = pending.pop()
         with storage_faults("reading", tree / relative), open_folder(tree / relative) as folder:
-            found, folders = _read(folder, tree / relative)
+            files, folders = _read(folder, tree / relative)
         pending += [relative / name for name in folders]
         prefix = f"{relative}/" if relative.parts else ""
-        yield from ((f"{prefix}{name}", mode, digest) for name, mode, digest in found)
+        yield from ((f"{prefix}{name}", mode, digest) for name, mode, digest in files)
 
 
 def _read(folder: int, path: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
     """Name, mode and digest of a folder's files and links; then the names of its folders."""
-    found, folders = [], []
+    files, folders = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
             facts = entry.stat(follow_symlinks=False)
@@ -472,10 +472,10 @@ def _read(folder: int, path: Path) -> tuple[list[tuple[str, str, str]], list[str
             elif stat.S_ISLNK(facts.st_mode):
                 # as bytes, and not followed: the text of a link is its content
                 destination = os.readlink(os.fsencode(entry.name), dir_fd=folder)
-                found.append((entry.name, LINK, sha256_hex(destination)))
+                files.append((entry.name, LINK, sha256_hex(destination)))
             else:
                 require_regular(path / entry.name, facts)
                 with os.fdopen(os.open(entry.name, READ_FLAGS, dir_fd=folder), "rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
-                found.append((entry.name, plain_mode(facts.st_mode), digest))
-    return found, folders
+                files.append((entry.name, plain_mode(facts.st_mode), digest))
+    return files, folders

@@ -163,8 +163,8 @@ def true_mode(tree: bytes, name: bytes, hash_bytes: int) -> str:
     """
     place = 0
     while (end := tree.find(b"\0", place)) >= 0:
-        mode, _, found = tree[place:end].partition(b" ")
-        if found == name and mode.isdigit():
+        mode, _, object_id = tree[place:end].partition(b" ")
+        if object_id == name and mode.isdigit():
             return mode.decode("ascii").zfill(len(SUBMODULE))
         # an entry is mode, blank, name, zero byte and the raw hash, which may hold zero bytes
         # itself
@@ -207,8 +207,8 @@ def folder_history(git: GitCommand, folder: str, *, max_commits: int) -> tuple[F
     if git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}").returncode != 0:
         return ()
     with git.stream(*WALK, f"--max-count={max_commits}", "HEAD", "--", folder) as listing:
-        told = listing.read(MAX_BYTES)
-    return tuple(_commits(told.split(b"\0")[1:], f"{folder}/"))
+        content = listing.read(MAX_BYTES)
+    return tuple(_commits(content.split(b"\0")[1:], f"{folder}/"))
 
 
 def commit_facts(git: GitCommand, commit: str) -> CommitFacts:

@@ -165,16 +165,16 @@ def python_lines(git: GitCommand, commit: str, *, max_files: int, max_bytes: int
     """How many lines each Python file of a commit has; beyond the limits a file is left out."""
     with git.stream(*LISTING[:1], "-r", *LISTING[1:], commit) as listing:
         rows = (parse_entry(row) for row in read_rows(listing, commit))
-        found: list[TreeEntry] = []
+        entries: list[TreeEntry] = []
         for entry in rows:
             size = entry.size if entry.path.endswith(".py") else None
             if entry.mode in PERMISSIONS and size is not None and size <= max_bytes:
                 max_bytes -= size
-                found.append(entry)
-            if len(found) == max_files:
+                entries.append(entry)
+            if len(entries) == max_files:
                 break
-    with stored_content(git, tuple(found)) as answers:
-        contents = ((entry.path, _content(answers, entry)) for entry in found)
+    with stored_content(git, tuple(entries)) as answers:
+        contents = ((entry.path, _content(answers, entry)) for entry in entries)
         return {path: data.count(b"\n") + (data[-1:] not in b"\n") for path, data in contents}
 
 
@@ -265,9 +265,9 @@ class GitRepository:
     def resolve(self, reference: str) -> str:
         """The full hash of the commit that a name or hash stands for."""
         # peels a tag, and refuses what is no commit
-        wanted = f"{reference}^{{commit}}"
+        revision = f"{reference}^{{commit}}"
         # a name that begins with a dash is a name and no option (CWE-88)
-        done = self._git.run("rev-parse", "--verify", "--end-of-options", wanted)
+        done = self._git.run("rev-parse", "--verify", "--end-of-options", revision)
         # some versions of git print the option as well
         answer = done.stdout.removeprefix(b"--end-of-options\n")
         if done.returncode != 0 or not _FULL_HASH.fullmatch(answer):
@@ -351,10 +351,10 @@ class GitRepository:
         done = self._git.run("config", "-z", "--get-regexp", REMOTE_KEYS)
         rows = (os.fsdecode(row).partition("\n") for row in done.stdout.split(b"\0") if row)
         # of several addresses git fetches from the first
-        found: dict[str, str] = {}
+        remotes: dict[str, str] = {}
         for key, _, address in rows:
-            found.setdefault(key.removeprefix("remote.").removesuffix(".url"), address)
-        return found
+            remotes.setdefault(key.removeprefix("remote.").removesuffix(".url"), address)
+        return remotes
 
     def user_name(self, home: str) -> str:
         """The name that commits made here carry, of the clone or of a home folder; else empty.
@@ -401,10 +401,13 @@ class GitRepository:
         a merge brought. Full hashes in and out.
         """
         words = ["--bisect-all", "--ancestry-path", *(["--first-parent"] if first_parent else [])]
-        told = self._git.output("rev-list", *words, bad, *(f"^{commit}" for commit in good))
+        output = self._git.output("rev-list", *words, bad, *(f"^{commit}" for commit in good))
         # behind each hash stands how far it is from both ends
-        found = [line.split()[0].decode("ascii") for line in told.splitlines() if line]
-        return (*(commit for commit in found if commit != bad), *([bad] if bad in found else []))
+        commits = [line.split()[0].decode("ascii") for line in output.splitlines() if line]
+        return (
+            *(commit for commit in commits if commit != bad),
+            *([bad] if bad in commits else []),
+        )
 
     def facts_of(self, commit: str) -> CommitFacts:
         """Parents, author, date and subject of a commit, given by its full hash."""

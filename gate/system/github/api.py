@@ -163,7 +163,7 @@ class RefusedError(PublishError):
 
 
 def refusal(status: int, message: str, refusals: Refusals) -> RefusedError | UnansweredError:
-    """An answer of 400 or above in words; `told` is what GitHub says about it."""
+    """An answer of 400 or above in words; `message` is what GitHub says about it."""
     if status >= requests.codes.internal_server_error:
         return UnansweredError(
             f"GitHub reported a server error ({status})",

@@ -180,23 +180,23 @@ def failed_runs(
     with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
         actions = f"{api.repository_url}/actions"
         known = read_as(api.send("GET", f"{actions}/workflows?per_page=100"), _WORKFLOWS).workflows
-        found = next(
+        failed = next(
             (
-                one
-                for one in known
-                if workflow in {one.name, one.path, one.path.rpartition("/")[2], str(one.id)}
+                run
+                for run in known
+                if workflow in {run.name, run.path, run.path.rpartition("/")[2], str(run.id)}
             ),
             None,
         )
-        if found is None:
+        if failed is None:
             raise PublishError(
                 f"this repository has no workflow {plain_text(workflow)!r}",
                 hint="Name it as its page does, or by its file's name.",
-                details=tuple(plain_text(f"{one.name} ({one.path})") for one in known)[
+                details=tuple(plain_text(f"{run.name} ({run.path})") for run in known)[
                     :NAMES_SHOWN
                 ],
             )
-        url = f"{actions}/workflows/{found.id}/runs?status=failure&per_page={most}"
+        url = f"{actions}/workflows/{failed.id}/runs?status=failure&per_page={most}"
         runs = read_as(api.send("GET", url), _RUNS).workflow_runs
     return tuple(replace(address, run=str(run.id)) for run in runs[:most])
 
@@ -223,18 +223,18 @@ def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artif
     # a gate with an id of its own may be the only one of its workflow, which then says `repro-gate`
     usual = (artifact_name(gate_id), artifact_name(DEFAULT_GATE))
     names = (name,) if name else usual
-    found = ([artifact for artifact in kept if artifact.name == known] for known in names)
-    wanted = next(filter(None, found), [])
-    if not wanted and not name and len(kept) == 1:
+    by_name = ([artifact for artifact in kept if artifact.name == known] for known in names)
+    chosen = next(filter(None, by_name), [])
+    if not chosen and not name and len(kept) == 1:
         return kept[0]
-    if not wanted:
+    if not chosen:
         raise PublishError(
             f"this run has no artifact {plain_text(names[0])!r}",
             hint="Name the one that holds proposed-baseline.json with --artifact.",
             details=tuple(plain_text(artifact.name) for artifact in kept[:NAMES_SHOWN]),
         )
     # a run that was repeated has one for each attempt: the newest counts
-    return max(wanted, key=lambda artifact: artifact.id)
+    return max(chosen, key=lambda artifact: artifact.id)
 
 
 def _download(url: str, sink: BinaryIO, policy: RetryPolicy, *, encrypted: bool) -> None:

@@ -166,8 +166,8 @@ class GitHubComments:
             answer = self._api.send("GET", url)
             # the time of the first page: what comes while later ones are read must not be missed
             self._listed_at = self._listed_at or _moment(answer)
-            for found in read_as(answer, _PAGE):
-                yield found.comment()
+            for pull in read_as(answer, _PAGE):
+                yield pull.comment()
             seen.add(url)
             url = next_page(answer)
             if not url:
@@ -187,12 +187,12 @@ class GitHubComments:
 def _moment(answer: HttpAnswer) -> str:
     """The server's own time of an answer, a little before it, as the API writes it; or nothing."""
     try:
-        told = parsedate_to_datetime(answer.headers.get("date", ""))
+        date = parsedate_to_datetime(answer.headers.get("date", ""))
     except ValueError:
         return ""
-    if told.tzinfo is None:
+    if date.tzinfo is None:
         return ""
-    return (told.astimezone(UTC) - CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (date.astimezone(UTC) - CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _same_text(left: str, right: str) -> bool:
@@ -254,12 +254,12 @@ def find_pull_request(
             hint="It was pushed to again or closed meanwhile: the newer push has its own run. "
             "Two pull requests from one branch cannot be distinguished here.",
         )
-    (found,) = matching
+    (number,) = matching
     return PullRequest(
-        number=found.number,
-        head_sha=found.head.sha,
-        base_sha=found.base.sha,
-        base_branch=found.base.ref,
+        number=number.number,
+        head_sha=number.head.sha,
+        base_sha=number.base.sha,
+        base_branch=number.base.ref,
         from_fork=origin.head_repository != repository,
     )
 

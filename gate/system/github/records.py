@@ -168,7 +168,9 @@ def run_address(text: str, remotes: Mapping[str, str], variables: Mapping[str, s
         )
     place = _Place(url[1].partition(":")[0], url[2])
     here = _of_job(variables)
-    if not any(place.same(one) for one in (*known.values(), *((here,) if here else ()))):
+    if not any(
+        place.same(place_known) for place_known in (*known.values(), *((here,) if here else ()))
+    ):
         raise SettingsError(
             f"--run: {place.host}/{place.repository} is not a remote of this clone",
             hint="Your token is sent to no other repository's server. If it is yours, add it with "
@@ -202,15 +204,15 @@ def _of_job(variables: Mapping[str, str]) -> _Place | None:
 
 
 def _place(url: str) -> _Place | None:
-    found = REMOTE.fullmatch(url)
-    return None if found is None else _Place(found[1], found[2])
+    match = REMOTE.fullmatch(url)
+    return None if match is None else _Place(match[1], match[2])
 
 
 def _address(place: _Place, run: str, variables: Mapping[str, str]) -> RunAddress:
     host = place.host.lower()
-    told = variables.get("GITHUB_API_URL", "")
-    if told:
-        api = told
+    address = variables.get("GITHUB_API_URL", "")
+    if address:
+        api = address
     elif host == GITHUB:
         api = f"https://api.{GITHUB}"
     elif host.endswith(RESIDENT_SUFFIX):
