@@ -91,9 +91,9 @@ def envelope(steps: Steps, values: Values, first: int, last: int) -> list[Pair]:
     width = (last - first + 1) / BUCKETS
     buckets = ((steps - first) / width).astype(np.int64)
     # a hundred thousand points, but a few hundred stretches
-    edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(steps)]
+    bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(steps)]
     kept = [
-        begin + place for begin, end in pairwise(edges) for place in _extremes(values[begin:end])
+        begin + place for begin, end in pairwise(bounds) for place in _extremes(values[begin:end])
     ]
     return list(zip(steps[kept].tolist(), values[kept].tolist(), strict=True))
 
