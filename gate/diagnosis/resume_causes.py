@@ -60,8 +60,8 @@ REMEDIES: Final = {
     ResumeCauseKind.SAMPLER: "Save how far the data was read, and continue from there: the "
     "sampler's "
     "state, or the number of batches to skip.",
-    ResumeCauseKind.REPEATED: "Save the number of the next step, or begin the loop one behind the "
-    "saved number; where a sampler counts, save its place after the step.",
+    ResumeCauseKind.REPEATED: "Save the number of the next step, or begin the loop at the step "
+    "after the saved one; where a sampler counts, save its place after the step.",
     ResumeCauseKind.RANDOM: "Save the state of each generator, and restore it last, after "
     "everything that draws while the run is set up.",
     ResumeCauseKind.AVERAGE: "Save the averaged weights and their count, and load them.",

@@ -53,6 +53,26 @@ def test_what_a_data_worker_made_is_no_fault_of_an_operator(traced: TracedRuns) 
     )
 
 
+def test_other_data_of_a_worker_is_no_other_code_path_whenever_it_arrives(
+    traced: TracedRuns,
+) -> None:
+    seeded = changed("default_rng()", "default_rng(index)", WORKERS)
+    sent = changed("num_workers=1", "num_workers=2", seeded)
+    for head in (
+        changed("size=8).astype('float32')", "size=8).astype('float32') * 2", sent),
+        # a slower worker sends its first batch behind those of the other one
+        changed(
+            "        return torch.from",
+            "        time.sleep((index < 4) / 5)\n        index += 100\n        return torch.from",
+            sent,
+        ),
+    ):
+        found = traced.drift(sent, head)
+        assert (found.claim, found.elsewhere) == (Claim.OUTSIDE_VALUE, True), found.sentence
+        assert found.line == line_of(head, "x = next")
+        assert "Look at changes to the data" in found.remedy
+
+
 def test_a_copy_of_the_model_before_a_change_hides_nothing(traced: TracedRuns) -> None:
     found = traced.drift(COPIED, changed("square().mean()", "square().mean() * 0.5", COPIED))
     assert found.claim is Claim.CODE_PATH

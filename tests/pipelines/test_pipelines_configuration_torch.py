@@ -8,6 +8,7 @@ import pytest
 from forked_trainings import ForkedBench
 from git_workshop import Repository
 
+from gate.diagnosis.diagnosis import CauseClass
 from gate.report.brief import brief_of
 
 SCRIPT = """
@@ -67,3 +68,27 @@ def test_a_rate_that_an_argument_changed_is_traced_to_it(tmp_path: Path) -> None
     happened = brief_of(verdict).happened
     assert "Cause: lr 0.1 → 0.2 (lr in the parsed arguments)." in happened
     assert "larger" not in happened
+
+
+@pytest.mark.torch
+def test_a_file_of_arguments_is_settings_and_no_data(tmp_path: Path) -> None:
+    project = Repository(tmp_path / "project")
+    script = SCRIPT.replace("Parser()", 'Parser(fromfile_prefix_chars="@")')
+    script = script.replace('"--lr"', '"--scale"').replace("lr=args.lr", "lr=0.1")
+    project.write("train.py", script.replace(".mean()", ".mean() * args.scale"))
+    project.write(
+        "repro-gate.yml", SETTINGS.replace("python train.py", '"python train.py @args.txt"')
+    )
+    project.write("conf/model.json", '{"width": 4}')
+    project.write("args.txt", "--scale=1.0\n")
+    project.commit()
+    bench = ForkedBench(project, tmp_path / "out")
+    base = bench.record()
+    project.write("args.txt", "--scale=1.5\n")
+    project.commit()
+
+    verdict = bench.gate(base=base).verdict
+    assert verdict.diagnosis is not None
+    assert verdict.diagnosis.cause_class is CauseClass.RUN_SETTINGS
+    assert verdict.change is not None
+    assert verdict.change.places == "args.txt:1"
