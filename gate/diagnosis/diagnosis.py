@@ -195,7 +195,7 @@ class Diagnosis(Document):
     `ranks` are those that differ first where fewer than all do, empty else.
     `unrecorded_from` is the step behind the last one that has the fingerprints which come before
     the first difference: it may have begun there, and a trace may have set `first_step` so.
-    `trace` is what two traced runs say (`traced`: the cause begins with it), `tried` which setting,
+    `trace` is what two traced runs say (`traced`: it is the cause), `tried` which setting,
     moved alone, makes the runs agree,
     `growth` how the difference goes on over the steps; None where there are too few of them.
     """

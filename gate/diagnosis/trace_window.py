@@ -36,6 +36,8 @@ AFTER_BACKWARD: Final = {
     EventKind.PARAMETERS: "gradients",
     EventKind.OPTIMIZER: "gradients",
 }
+# a longer cause finds no room in a comment beside its other answers
+MOST_CAUSE_WORDS: Final = 20
 OPTIMIZER: Final = re.compile(r"state(?:\.rank(\d{1,6}))?/optimizer/(\d{1,6})/", re.ASCII)
 
 
@@ -258,15 +260,10 @@ def _led_by_code(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
         return diagnosis
     if step is None or seen is None or step > seen:
         return diagnosis
-    later = diagnosis.cause.removesuffix(f": {diagnosis.guess}")
-    return diagnosis.model_copy(
-        update={
-            "cause": f"{trace.sentence}, and after it {later}",
-            "guess": "",
-            "traced": True,
-            "cause_class": CauseClass.CODE,
-        }
-    )
+    if len(trace.sentence.split()) > MOST_CAUSE_WORDS:
+        return diagnosis
+    update = {"cause": trace.sentence, "guess": "", "traced": True, "cause_class": CauseClass.CODE}
+    return diagnosis.model_copy(update=update)
 
 
 def _with_message(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
