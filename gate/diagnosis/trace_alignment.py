@@ -22,7 +22,6 @@ LONGEST_BLOCK: Final = 40
 AGREEING_CALLS: Final = 8
 AGREEING_VALUES: Final = 4
 MAX_BLOCKS: Final = 50
-CALLS_BEHIND: Final = 2
 Calls = Sequence[TracedCall]
 
 
@@ -55,11 +54,9 @@ def align(expected: Calls, observed: Calls, *, same_gradients: bool = False) -> 
             pairs.append((left, right))
             left, right = left + 1, right + 1
             continue
-        block = None
-        if len(blocks) < MAX_BLOCKS:
-            block = _block(expected, observed, left, right) or _up_to_the_update(
-                expected, observed, left, right, same_gradients=same_gradients
-            )
+        block = _block(expected, observed, left, right) if len(blocks) < MAX_BLOCKS else None
+        if block is None and same_gradients:
+            block = _up_to_the_update(expected, observed, left, right)
         if block is None:
             return Alignment(pairs=tuple(pairs), blocks=tuple(blocks), parted=(left, right))
         blocks.append(block)
@@ -102,34 +99,15 @@ def _block(expected: Calls, observed: Calls, left: int, right: int) -> Block | N
     return None
 
 
-def _up_to_the_update(
-    expected: Calls, observed: Calls, first: int, second: int, *, same_gradients: bool
-) -> Block | None:
-    """All up to the end of the step's backward pass, where the two go on alike; else None.
+def _up_to_the_update(expected: Calls, observed: Calls, first: int, second: int) -> Block | None:
+    """All up to the end of the step's backward pass; None where none comes any more.
 
-    Two ways to the same gradients, such as with activations that are computed again.
+    Two ways to the same gradients, such as with activations that are computed again. A value that
+    was made there and differs all the same is still seen by its maker.
     """
     left, right = _behind_backward(expected, first), _behind_backward(observed, second)
-    if left is None or right is None:
-        return None
-    behind = expected[left : left + CALLS_BEHIND], observed[right : right + CALLS_BEHIND]
-    alike = same_gradients or _go_on(*behind)
-    return Block(range(first, left), range(second, right)) if alike else None
-
-
-def _go_on(expected: Calls, observed: Calls) -> bool:
-    """Whether these are the same calls, given equal values: a value that is not comes later.
-
-    That such a value was made before, between the two places, is then still seen by its maker.
-    """
-    pairs = tuple(zip(expected, observed, strict=False))
-    if len(pairs) < CALLS_BEHIND or not all(
-        same_call(*pair) and pair[0].arguments == pair[1].arguments for pair in pairs
-    ):
-        return False
-    values = [both for left, right in pairs for both in zip(left.inputs, right.inputs, strict=True)]
-    read = [pair for pair in values if pair[0].digest and pair[1].digest]
-    return bool(read) and not any(values_differ(*pair) for pair in read)
+    known = left is not None and right is not None
+    return Block(range(first, left or 0), range(second, right or 0)) if known else None
 
 
 def _behind_backward(calls: Calls, place: int) -> int | None:
