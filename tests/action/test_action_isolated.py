@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from attestation_cases import PASSPHRASE, locked_key
+from cryptography.hazmat.primitives.asymmetric import ec
+from fake_vault import TOKEN, FakeVault
 from own_isolation import isolated
 from played_training import SCRIPT, Project
 from runner_rules import commands
@@ -95,8 +98,8 @@ class Place:
             "GITHUB_SHA": self.head,
             "GITHUB_WORKSPACE": str(self.project.path),
             "INPUT_OUT": "out",
-            "INPUT_SIGNING_KEY": CANARY,
-            "INPUT_SIGNING_KEY_PASSPHRASE": CANARY,
+            "INPUT_SIGNING_KEY": locked_key().decode(),
+            "INPUT_SIGNING_KEY_PASSPHRASE": PASSPHRASE.decode(),
             "REPRO_GATE_PKCS11_PIN": CANARY,
             "VAULT_TOKEN": CANARY,
             "PATH": "/usr/bin:/bin",
@@ -159,7 +162,9 @@ def test_nothing_of_it_stays_and_all_belongs_to_the_owner(place: Place) -> None:
     assert not (out / "work").exists()
     assert commands("\n".join(line for line in place.said if CANARY in line)) == []
     written = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
-    assert not any(CANARY.encode() in data for data in (*written, *map(str.encode, place.said)))
+    secrets = (CANARY.encode(), PASSPHRASE, locked_key().splitlines()[1])
+    shown = (*written, *map(str.encode, place.said))
+    assert not any(secret in data for data in shown for secret in secrets)
 
 
 def test_a_credential_of_the_checkout_is_warned_about(place: Place) -> None:
@@ -175,8 +180,9 @@ def test_files_with_a_key_or_a_token_are_closed_though_everybody_may_read_them(
 ) -> None:
     secrets = [place.root / "secrets" / name for name in ("key.pem", "vault-token")]
     secrets[0].parent.mkdir(mode=0o755)
-    for path in secrets:
-        path.write_text(CANARY)
+    contents = (locked_key().decode(), TOKEN)
+    for path, content in zip(secrets, contents, strict=True):
+        path.write_text(content)
         path.chmod(0o644)
     tries = "import pathlib\n" + "".join(
         f"try: print('tried', len(pathlib.Path({str(path)!r}).read_text()))\n"
@@ -185,25 +191,28 @@ def test_files_with_a_key_or_a_token_are_closed_though_everybody_may_read_them(
     )
     place.project.write("train.py", tries + SCRIPT)
     place.project.commit()
-    ways = (
-        ({"INPUT_SIGNING_KEY": "", "INPUT_SIGNER": str(secrets[0])}, ["PermissionError", "13"]),
-        (
-            {
-                "INPUT_SIGNING_KEY": "",
-                "INPUT_SIGNER": "vault:transit/gate",
-                "VAULT_ADDR": "https://vault.example",
-                "VAULT_TOKEN_FILE": str(secrets[1]),
-            },
-            ["13", "PermissionError"],
-        ),
-    )
-    for more, expected in ways:
-        place.more = more
-        assert place.run() == ExitCode.FAIL, place.said
-        text = (place.project.path / "out/evidence/strict-1/output.txt").read_text()
-        tried = [line.split()[1] for line in text.splitlines() if line.startswith("tried")]
-        assert tried == expected
-        assert {path.stat().st_mode & 0o777 for path in secrets} == {0o644}
+    key_length, token_length = (str(len(content)) for content in contents)
+    with FakeVault() as vault:
+        vault.add("gate", ec.generate_private_key(ec.SECP256R1()))
+        ways = (
+            ({"INPUT_SIGNER": str(secrets[0])}, ["PermissionError", token_length]),
+            (
+                {
+                    "INPUT_SIGNER": "vault:transit/gate",
+                    "VAULT_ADDR": vault.url,
+                    "VAULT_TOKEN": "",
+                    "VAULT_TOKEN_FILE": str(secrets[1]),
+                },
+                [key_length, "PermissionError"],
+            ),
+        )
+        for more, expected in ways:
+            place.more = {"INPUT_SIGNING_KEY": "", **more}
+            assert place.run() == ExitCode.FAIL, place.said
+            text = (place.project.path / "out/evidence/strict-1/output.txt").read_text()
+            tried = [line.split()[1] for line in text.splitlines() if line.startswith("tried")]
+            assert tried == expected
+            assert {path.stat().st_mode & 0o777 for path in secrets} == {0o644}
 
 
 def test_a_fault_leaves_nothing_of_roots_behind(place: Place) -> None:

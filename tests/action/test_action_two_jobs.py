@@ -83,8 +83,8 @@ def test_the_job_that_judges_seals_by_a_key_in_a_vault(scene: Scene) -> None:
         signer = {"INPUT_SIGNER": "vault:transit/gate", **vault.variables}
         assert judge(scene, {**JUDGE, **signer}, fork=False) == ExitCode.PASS
         assert [path for path, _ in vault.asked] == [
-            "GET /v1/transit/keys/gate",
-            # verdict, provenance, model
+            # before anything is judged, and for the seals: verdict, provenance, model
+            *["GET /v1/transit/keys/gate"] * 2,
             *["POST /v1/transit/sign/gate"] * 3,
         ]
     assert scene.output("bundle_path") == "judged/package.sigstore.json"

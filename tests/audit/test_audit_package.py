@@ -15,7 +15,7 @@ from each_row import each_row
 
 from gate.audit.items import AuditedPart, AuditItem, AuditReport, AuditResult
 from gate.audit.package_answers import audit_package
-from gate.errors import AttestationError
+from gate.errors import EvidenceError
 from gate.package.seal_files import write_seals
 from gate.package.seal_records import Expected, KeyStatus
 from gate.pipelines.audited_package import look_at_package
@@ -230,7 +230,7 @@ def test_a_package_that_is_replaced_between_reading_and_verifying_is_refused(
 def test_what_is_no_whole_package_is_refused(tmp_path: Path, spoil: object) -> None:
     path = packed(tmp_path / "package.tar", package_members())
     path.write_bytes(spoil(path.read_bytes()))  # type: ignore[operator]
-    with pytest.raises(AttestationError, match=r"^package\.tar: ") as fault:
+    with pytest.raises(EvidenceError, match=r"^package\.tar: ") as fault:
         look_at_package(path, FILES, None, None)
     assert fault.value.hint == "Name the package.tar of a gate call."
 
@@ -238,7 +238,7 @@ def test_what_is_no_whole_package_is_refused(tmp_path: Path, spoil: object) -> N
 def test_a_changed_byte_is_refused(tmp_path: Path) -> None:
     path = packed(tmp_path / "package.tar", package_members())
     path.write_bytes(path.read_bytes().replace(b"org/repo", b"org/evil"))
-    with pytest.raises(AttestationError, match="SHA256SUMS does not match"):
+    with pytest.raises(EvidenceError, match="SHA256SUMS does not match"):
         look_at_package(path, FILES, None, None)
 
 

@@ -117,8 +117,8 @@ def test_append_adds_a_verdict_that_was_made_elsewhere(
         "history", "append", verdict, "--history", history, "--run-id", "7", "--sealed",
         "--textfile", prom, "--pushgateway", NO_SECOND,
     )  # fmt: skip
-    assert again.code == 0
-    assert "no metrics pushed: the Pushgateway cannot be reached" in again.err
+    assert again.code == 3
+    assert "no metrics were pushed: the Pushgateway cannot be reached" in again.err
     assert 'run_id="7"' in prom.read_text()
     assert sorted((one["run_id"], one["sealed"]) for one in lines(history)) == [
         ("", False),

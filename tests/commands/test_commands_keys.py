@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from attestation_cases import gate_key, other_key
 from command_line import Ended, Run
+from each_row import each_row
 
 from gate.package.keys import PrivateKey, generate_private_key, key_id, private_pem, public_pem
 
@@ -91,9 +92,6 @@ def test_a_private_key_is_refused_with_the_command_for_its_public_half(run: Run)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("list",), "there is no trust file .repro-gate/trusted-keys.json"),
-        (("retire", "ab"), "there is no trust file .repro-gate/trusted-keys.json"),
-        (("revoke", "ab"), "there is no trust file .repro-gate/trusted-keys.json"),
         (("add", "public.pem", "--comment", "a\x1b[2J"), "--comment holds a control character"),
         (("add", "public.pem", "--comment", "a" * 201), "--comment has 201 characters"),
         (("revoke", "ab", "--reason", "a\nb"), "--reason holds a control character"),
@@ -109,6 +107,14 @@ def test_what_cannot_be_done_is_one_line_and_leaves_no_file(
     ended = run("keys", *words)
     assert ended.code == 2
     assert message in told(ended)
+    assert not TRUST.exists()
+
+
+@each_row("words", [("list",), ("retire", "ab"), ("revoke", "ab")])
+def test_without_a_trust_file_there_is_nothing_to_read(words: tuple[str, ...], run: Run) -> None:
+    ended = run("keys", *words)
+    assert ended.code == 3
+    assert "there is no trust file .repro-gate/trusted-keys.json" in told(ended)
     assert not TRUST.exists()
 
 

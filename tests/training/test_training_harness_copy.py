@@ -86,7 +86,7 @@ def test_its_code_names_the_files_beside_the_bundle(placed: Path) -> None:
 def test_a_traceback_shows_the_line(placed: Path) -> None:
     told = imported(placed, FAILING).stderr
     assert f'File "{placed}/repro_gate_harness/lifecycle/start.py", line ' in told
-    assert "for each in reversed(callbacks)" in told
+    assert "for callback in reversed(callbacks)" in told
 
 
 def test_byte_code_is_what_runs_and_the_text_is_for_another_python(placed: Path) -> None:

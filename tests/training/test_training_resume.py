@@ -85,7 +85,7 @@ def test_a_resume_behind_the_last_step_is_refused() -> None:
     text = b"version: 1\ntrain: {command: a, max_steps: 8}\nresume: {checkpoint: c, at_step: 8}\n"
     with pytest.raises(SettingsError) as refused:
         parse_settings(text, "repro-gate.yml")
-    assert "resume.at_step is 8 and train.max_steps is 8: no step is left" in str(refused.value)
+    assert "resume.at_step: is 8 and train.max_steps is 8: no step is left" in str(refused.value)
 
 
 @pytest.mark.parametrize("place", ["/etc/passwd", "../last.pt", "a/../../b", "."])
