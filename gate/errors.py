@@ -157,3 +157,8 @@ class CancelledError(GateError):
     """A person or the runner asked to stop."""
 
     exit_code = ExitCode.CANCELLED
+
+
+def as_gate_error(raised: Exception) -> GateError:
+    """A fault that the gate knows as it is, and any other as a defect of the gate."""
+    return raised if isinstance(raised, GateError) else InternalError(raised)

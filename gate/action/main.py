@@ -19,6 +19,7 @@ from gate.errors import (
     InternalError,
     PublishError,
     SettingsError,
+    as_gate_error,
 )
 from gate.fleet.lines import CallFacts, call_facts, verdict_line
 from gate.fleet.stores import branch_path, line_name
@@ -505,7 +506,7 @@ def _page_link(runner: Runner, context: ActionContext, inputs: ActionInputs) -> 
                 page_url=inputs.page_url,
             )
     except Exception as raised:  # noqa: BLE001 - a fault here must not take the verdict's comment
-        known = raised if isinstance(raised, GateError) else InternalError(raised)
+        known = as_gate_error(raised)
         return Publication(reason_not_posted=sentences(known.message, known.hint))
 
 

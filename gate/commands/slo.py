@@ -199,8 +199,8 @@ def _handler(kept: _Kept) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             """Answer a scrape."""
-            path = self.path.partition("?")[0] == PATH
-            status, text = kept.answer() if path else (404, f"# only {PATH}\n")
+            is_metrics = self.path.partition("?")[0] == PATH
+            status, text = kept.answer() if is_metrics else (404, f"# only {PATH}\n")
             body = text.encode("utf-8")
             self.send_response(status)
             self.send_header("Content-Type", CONTENT_TYPE if status == 200 else "text/plain")  # noqa: PLR2004 - HTTP's OK

@@ -252,15 +252,13 @@ def _led_by_code(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
     what two traces show in that step comes before.
     """
     step, seen = trace.step, diagnosis.first_step
-    computed = trace.phase in {Phase.FORWARD, Phase.BACKWARD}
-    code = computed and trace.claim is Claim.CODE_PATH and not trace.draws
-    if not code or diagnosis.kind is not EventKind.RANDOM or not diagnosis.guess:
-        return diagnosis
-    if diagnosis.likely or diagnosis.optimizer_settings or trace.changed_seeds:
-        return diagnosis
-    if step is None or seen is None or step > seen:
-        return diagnosis
-    if len(trace.sentence.split()) > MOST_CAUSE_WORDS:
+    is_open = not (diagnosis.likely or diagnosis.optimizer_settings or trace.changed_seeds)
+    follows = diagnosis.kind is EventKind.RANDOM and bool(diagnosis.guess) and is_open
+    computed = trace.phase in {Phase.FORWARD, Phase.BACKWARD} and not trace.draws
+    leads = computed and trace.claim is Claim.CODE_PATH
+    in_time = step is not None and seen is not None and step <= seen
+    fits = len(trace.sentence.split()) <= MOST_CAUSE_WORDS
+    if not (follows and leads and in_time and fits):
         return diagnosis
     update = {"cause": trace.sentence, "guess": "", "traced": True, "cause_class": CauseClass.CODE}
     return diagnosis.model_copy(update=update)

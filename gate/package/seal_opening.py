@@ -318,13 +318,13 @@ def _kind(payload: bytes, name: str) -> StatementKind:
     # by what was signed and never by the file's name: in-toto's Statement v1 has both keys
     declared = {key: str(value.get(key)) for key in ("_type", "predicateType")}
     kind = KINDS.get(declared["predicateType"])
-    kinds_expected = {"_type": STATEMENT_TYPE, "predicateType": " or ".join(KINDS)}
+    expected = {"_type": STATEMENT_TYPE, "predicateType": " or ".join(KINDS)}
     if kind is None or declared["_type"] != STATEMENT_TYPE:
         wrong = "_type" if declared["_type"] != STATEMENT_TYPE else "predicateType"
         raise AttestationError(
             f"{name} seals a statement of {wrong} {printable(declared[wrong])!r}, which is not one "
             "that repro-gate writes",
-            hint=f"Only {kinds_expected[wrong]} is accepted.",
+            hint=f"Only {expected[wrong]} is accepted.",
         )
     return kind
 
@@ -349,8 +349,8 @@ def together(opened: Sequence[OpenedSeal]) -> Opened:
                 f"{known.name} and {envelope.name} seal different statements", hint=CLAIM_HINT
             )
     return Opened(
-        names=tuple(each_seal.name for each_seal in opened),
-        kinds=tuple(each_seal.kind for each_seal in opened),
-        payloads={kind: each_seal.payload for kind, each_seal in payloads.items()},
+        names=tuple(opening.name for opening in opened),
+        kinds=tuple(opening.kind for opening in opened),
+        payloads={kind: opening.payload for kind, opening in payloads.items()},
         signer=first.signer,
     )

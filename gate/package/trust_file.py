@@ -110,7 +110,7 @@ def write_trusted_keys(document: TrustedKeys) -> bytes:
 def _replaced(document: TrustedKeys, key: TrustedKey, changes: Mapping[str, str]) -> TrustedKeys:
     # validated again, which a copy is not
     changed = TrustedKey.model_validate({**key.model_dump(), **changes})
-    others = [key_left for key_left in document.keys if key_left.key_id != key.key_id]
+    others = [other for other in document.keys if other.key_id != key.key_id]
     return TrustedKeys(keys=tuple(sorted((*others, changed), key=lambda trusted: trusted.key_id)))
 
 

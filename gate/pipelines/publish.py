@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from gate.errors import CancelledError, GateError, InternalError
+from gate.errors import CancelledError, as_gate_error
 from gate.fleet.lines import call_facts, verdict_line
 from gate.fleet.stores import append
 from gate.package.seal_records import Package
@@ -182,7 +182,7 @@ def _signer(sealing: Sealing, artifact: SealedArtifact, files: Files) -> str:
 
 def _sentence(what: str, raised: Exception) -> str:
     """What is missing, why, and what to do: one text of a few sentences."""
-    fault = raised if isinstance(raised, GateError) else InternalError(raised)
+    fault = as_gate_error(raised)
     why = ": ".join((fault.message, *fault.details))
     return f"{what}: {why[:MAX_WORDS].rstrip('.')}. {fault.hint}".strip()
 
@@ -245,5 +245,5 @@ def _tried(act: Callable[[], object], done: str, failed: str) -> str:
 
 
 def _line_sentence(what: str, raised: Exception) -> str:
-    fault = raised if isinstance(raised, GateError) else InternalError(raised)
+    fault = as_gate_error(raised)
     return sentences(f"{what}: {fault.message[:MAX_WORDS]}", fault.hint)
