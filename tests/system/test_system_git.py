@@ -231,6 +231,31 @@ def test_a_folder_of_new_files_is_one_name_and_what_is_ignored_is_none(
     assert (git.ignores("new"), git.ignores("kept"), git.ignores("absent")) == (False,) * 3
 
 
+def test_new_byte_code_is_no_change_and_committed_byte_code_is(
+    repository: Repository, git: GitRepository, tmp_path: Path
+) -> None:
+    repository.write("a.py", "1\n")
+    repository.commit()
+    for path in ("__pycache__/a.cpython-311.pyc", "sub/__pycache__/b.cpython-311.opt-1.pyc"):
+        repository.write(path, "code\n")
+    assert (git.changed_files(), git.untracked()) == ((), ())
+    assert git.visible_files() == ("a.py",)
+    assert git.ignored() == ("__pycache__/", "sub/")
+    git.export_work_tree(tmp_path / "tree")
+    assert [path.name for path in (tmp_path / "tree").iterdir()] == ["a.py"]
+    # whatever else lies there, or is byte code in name alone
+    for path in ("__pycache__/notes.txt", "loose.pyc"):
+        repository.write(path, "x\n")
+    assert git.changed_files() == ("__pycache__/notes.txt", "loose.pyc")
+    repository.git(
+        "add", "-f", "__pycache__/a.cpython-311.pyc", "__pycache__/notes.txt", "loose.pyc"
+    )
+    repository.git("commit", "-q", "-m", "byte code")
+    repository.write("__pycache__/a.cpython-311.pyc", "other\n")
+    assert git.changed_files() == ("__pycache__/a.cpython-311.pyc",)
+    assert "__pycache__/a.cpython-311.pyc" in git.visible_files()
+
+
 def test_a_commit_is_asked_for_files_and_folders(
     repository: Repository, git: GitRepository
 ) -> None:

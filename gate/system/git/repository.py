@@ -220,6 +220,10 @@ def _files(git: GitCommand, place: TreeEntry, commit: str, max_files: int) -> di
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"
+# Python writes byte code beside whatever it imports, pytest too; a project without a .gitignore is
+# no less committed for it. Committed byte code counts like every file.
+BYTE_CODE = re.compile(r"(?:.*/)?__pycache__/[^/]*\.pyc\Z", re.DOTALL)
+LEFT_OUT = ("--exclude-standard", "--exclude=**/__pycache__/*.pyc")
 REMOTE_KEYS = r"^remote\..*\.url$"
 _FULL_HASH = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
 _LIKE_A_HASH = re.compile(r"[0-9a-fA-F]{7,64}")
@@ -289,7 +293,8 @@ class GitRepository:
     def changed_files(self) -> tuple[str, ...]:
         """Paths that differ from HEAD, sorted; a renamed file stands there under both names.
 
-        Untracked files are included, ignored ones are not; of a submodule only its commit counts.
+        Untracked files are included, ignored ones and byte code are not; of a submodule only its
+        commit counts.
         """
         rows = self._git.rows(
             "status",
@@ -299,27 +304,31 @@ class GitRepository:
             "--no-renames",
             "--ignore-submodules=dirty",
         )
-        return tuple(sorted({row[3:] for row in rows}))
+        return tuple(sorted({row[3:] for row in rows if not _is_new_byte_code(row)}))
 
     def untracked(self) -> tuple[str, ...]:
         """What is new and not ignored; a folder of it stands there once, with a slash behind."""
-        words = ("-z", "-o", "--exclude-standard", "--directory", "--no-empty-directory")
+        words = ("-z", "-o", *LEFT_OUT, "--directory", "--no-empty-directory")
         return tuple(sorted(self._git.rows("ls-files", *words)))
 
     def visible_files(self) -> tuple[str, ...]:
         """Paths of all files of the work tree, tracked or new, ignored ones left out; sorted."""
-        return tuple(
-            sorted(set(self._git.rows("ls-files", "-z", "-c", "-o", "--exclude-standard")))
-        )
+        return tuple(sorted(set(self._git.rows("ls-files", "-z", "-c", "-o", *LEFT_OUT))))
 
     def ignored(self) -> tuple[str, ...]:
         """What lies in the work tree and is ignored, in the same form."""
-        options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")
-        return tuple(sorted(self._git.rows("ls-files", *options)))
+        options = ("-z", "--others", "--ignored", *LEFT_OUT, "--directory")
+        rows = self._git.rows("ls-files", *options)
+        # with a pattern for files git lists a folder of nothing else, and its files behind it
+        outermost: list[str] = []
+        for row in sorted(rows):
+            if not (outermost and outermost[-1].endswith("/") and row.startswith(outermost[-1])):
+                outermost.append(row)
+        return tuple(outermost)
 
     def ignores(self, path: str) -> bool:
         """Whether git leaves out what lies at a path of the work tree, or some of a folder."""
-        options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        options = ("-z", "--others", "--ignored", *LEFT_OUT, "--directory")
         return bool(self._git.output("ls-files", *options, "--", path))
 
     def holds(self, commit: str, path: str) -> bool:
@@ -496,6 +505,11 @@ class GitRepository:
     def export_work_tree(self, target: Path) -> str:
         """Write tracked and untracked, not ignored files as they are now; the tree's digest."""
         return write_work_tree(self._top, self.visible_files(), target)
+
+
+def _is_new_byte_code(row: str) -> bool:
+    """Whether a row of `git status` is of byte code that git does not have."""
+    return row.startswith("?? ") and BYTE_CODE.match(row[3:]) is not None
 
 
 def _unknown_commit_hint(reference: str) -> str:
