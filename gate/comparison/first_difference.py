@@ -17,7 +17,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import islice
+from operator import sub
 from typing import Final, Protocol
 
 from gate.comparison.differences import (
@@ -123,7 +124,7 @@ def _offset(series: MetricSeries, steps: int) -> int | None:
     reached = max(own) + _start(own)
     if reached < steps:
         # written every so many steps it may end before the last
-        apart = min((after - before for before, after in pairwise(own)), default=1)
+        apart = min(map(sub, islice(own, 1, None), own), default=1)
         return _start(own) if steps - apart < reached else None
     # one more is a number before the first step
     return _start(own) if reached <= steps + 1 else None

@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, TypeAlias, overload
 
@@ -172,6 +171,9 @@ class StepLines(Sequence[StepLine]):
         return StepLine.model_validate({**PLAIN, **row, **rest})
 
 
+NANO: Final = 10.0**NANO_DIGITS
+# four times what a product of two float64 is off at most
+PRODUCT_ERROR: Final = 2.0**-51
 Block: TypeAlias = tuple[dict[str, Column], list[tuple[str, ...]], dict[int, StepLine]]
 
 
@@ -206,10 +208,11 @@ def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
     turned = tuple(zip(*rows, strict=True)) if rows else ((),) * LINE.groups
     step, middle, dtype, exact, seconds, harness, observing, memory, _ = turned
     # few are new: what a step was given seldom moves
-    known = {text: json.loads(b"{" + text + b"}") for text in {*middle}}
-    words = [known[text] for text in middle]
+    known = {text: json.loads(b"{" + text + b"}") for text in dict.fromkeys(middle)}
+    place_of = {text: place for place, text in enumerate(known)}
+    places = np.fromiter(map(place_of.__getitem__, middle), np.int64, len(middle))
     columns = {
-        key: np.array([NOTHING if word[key] is None else word[key] for word in words], KINDS[key])
+        key: np.array([_number(word[key]) for word in known.values()], KINDS[key])[places]
         for key in ("optimizer", "backwards", "samples", "rows", "threads", "device_bytes")
     }
     columns["step"] = np.array([*map(int, step)], np.int64)
@@ -220,8 +223,7 @@ def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
         ("observe_seconds", observing),
     ):
         decimals = map(float, (text or b"nan" for text in texts) if b"" in texts else texts)
-        # whole nanoseconds, as the model makes of them
-        numbers = np.array([*map(round, decimals, repeat(NANO_DIGITS))], np.float64)
+        numbers = whole_nanoseconds(np.fromiter(decimals, np.float64, len(texts)))
         if (numbers > MAX_SECONDS).any():
             return None
         columns[key] = numbers
@@ -232,6 +234,23 @@ def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
     columns["losses"] = (columns["dtype"] != NOTHING).astype(np.int64)
     groups = {text: tuple(word["unobserved"]) for text, word in known.items()}
     return columns, [groups[text] for text in middle]
+
+
+def whole_nanoseconds(seconds: Column) -> Column:
+    """What `round` to nine digits gives for each number: the model's own, of many numbers at once.
+
+    A quotient of two whole numbers that float64 holds is the float64 nearest to it (IEEE 754, 5.4),
+    as is what `round` gives. Where the product cannot tell which whole number is nearest, so near a
+    half, beyond 2**50 or not finite, `round` itself is asked.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = seconds * NANO
+        whole = np.rint(scaled)
+        far = np.abs(np.abs(scaled - whole) - 0.5) > np.abs(scaled) * PRODUCT_ERROR
+    rounded: Column = whole / NANO
+    for place in np.flatnonzero(~far):
+        rounded[place] = round(float(seconds[place]), NANO_DIGITS)
+    return rounded
 
 
 def _losses(dtypes: Sequence[bytes], exact: Sequence[bytes]) -> tuple[Column, Column] | None:

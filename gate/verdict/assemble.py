@@ -20,6 +20,7 @@ from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import GateError, RunError
 from gate.evidence.capture import state_roots
+from gate.evidence.columns import Points
 from gate.evidence.configuration import (
     Configuration,
     ConfigurationChange,
@@ -487,10 +488,15 @@ def _blind_spots(assessment: Assessment) -> tuple[Finding, ...]:
 
 
 def _summaries(metrics: tuple[MetricSeries, ...]) -> Iterator[SeriesSummary]:
-    # one object for a step, however many metrics have it
-    steps: dict[int, int] = {}
+    # most metrics have the same steps: one tuple for all of those, however many they are
+    known: list[tuple[Points, tuple[int, ...]]] = []
     for series in metrics:
-        yield _summary(series, tuple(steps.setdefault(step, step) for step in series.points.steps))
+        points = series.points
+        steps = next((steps for other, steps in known if points.same_steps(other)), None)
+        if steps is None:
+            steps = tuple(points.steps)
+            known.append((points, steps))
+        yield _summary(series, steps)
 
 
 def _summary(series: MetricSeries, steps: tuple[int, ...]) -> SeriesSummary:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from calls_made import calls_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gate.errors import GateError
 from gate.evidence.harness_files import BLOCK_LINES, StepLine, read_harness_lines
 from gate.evidence.metric_series import file_metrics
-from gate.evidence.step_lines import StepLines, read_step_lines
+from gate.evidence.step_lines import StepLines, read_step_lines, whole_nanoseconds
 from gate.system.files.files import LocalFiles
 
 NAME = "steps-r0-11.jsonl"
@@ -148,6 +150,18 @@ def test_a_line_of_numbers_asks_for_a_fifth_of_the_calls_of_the_model(tmp_path: 
     fast = calls_of(lambda: read_step_lines(files, tmp_path, NAME))
     strict = calls_of(lambda: read_harness_lines(files, tmp_path, NAME, StepLine))
     assert fast < strict / 5
+
+
+HALVES = st.builds(lambda whole: (whole + 0.5) / 1e9, st.integers(0, 2**53))
+
+
+@given(
+    st.lists(st.floats() | HALVES | HALVES.map(lambda half: math.nextafter(half, 0)), max_size=9)
+)
+@example([0.0, -0.0, 5e-10, -3e-10, 2.5e-9, 1e-323, 1e9, 1.7e308, math.inf, -math.inf, math.nan])
+def test_many_durations_are_rounded_as_each_of_them_is(seconds: list[float]) -> None:
+    rounded = [round(number, 9) for number in seconds]
+    assert whole_nanoseconds(np.array(seconds, np.float64)).tobytes() == np.array(rounded).tobytes()
 
 
 NUMBER_TEXTS = st.one_of(
