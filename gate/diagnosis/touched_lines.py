@@ -104,7 +104,7 @@ def shown_change(
 
     Two runs of one commit that differ are explained by a line that is named, and by nothing that
     only fits. `read` are the paths in the repository of files that the training opened: beside a
-    line that ran, such a file may be the cause as well.
+    line that ran, or of which no trace says that it did not, such a file may be the cause as well.
     """
     if change is None or diagnosis is None:
         return None
@@ -120,20 +120,42 @@ def shown_change(
     settings = () if named else diagnosis.optimizer_settings
     fitting = _first(HowKnown.FITS, _fitting(change, settings))
     if fitting is None and beside and (ran or (unseen and len(beside) > 1)):
-        return _either(ran, beside)
+        return _either([*ran, *beside], change)
     only = all_that_matters(change)
     # proof that it is read says more than that there is nothing else
-    proved = _first(HowKnown.READ, data) if only is None or only.hunks[0] in data else None
+    proved = _read(data, change, diagnosis.trace, folder) if only is None else None
+    if only is not None and only.hunks[0] in data:
+        proved = _first(HowKnown.READ, data)
     return _with_move(fitting or proved or only or _first(HowKnown.RAN, ran), change)
 
 
-def _either(ran: list[ChangedLines], beside: list[ChangedLines]) -> ShownChange | None:
+def _read(
+    data: list[ChangedLines], change: Change, trace: TraceFinding | None, folder: str
+) -> ShownChange | None:
+    """The files that the training opened, and what else of the change may be the cause."""
+    after = trace.changed_later if trace is not None and not trace.elsewhere else ()
+    too_late = [_in_repository(hunk, folder) for hunk in after]
+    code = [hunk for hunk in change.hunks if is_code(hunk.file) and hunk not in too_late]
+    if not data or (change.complete and not code):
+        return _first(HowKnown.READ, data)
+    return _either([*code, *data], change) or _first(HowKnown.READ_AMONG, data)
+
+
+def _either(candidates: Iterable[ChangedLines], change: Change) -> ShownChange | None:
     """Two parts of the change that may each be it; of more, none is shown."""
-    # of a file that was opened one part stands for all
-    files = {hunk.file: hunk for hunk in reversed(beside) if not hunk.file.endswith(".py")}
-    lines = [hunk for hunk in beside if hunk.file.endswith(".py")]
-    both = (*ran, *lines, *files.values())
-    return ShownChange(how=HowKnown.EITHER, hunks=both) if len(both) == PAIR else None
+    both = _parts(candidates)
+    every = _parts(hunk for hunk in change.hunks if can_matter(hunk.file))
+    all_ = change.complete and set(both) == set(every)
+    how = HowKnown.EITHER_OF_ALL if all_ else HowKnown.EITHER
+    return ShownChange(how=how, hunks=both) if len(both) == PAIR else None
+
+
+def _parts(hunks: Iterable[ChangedLines]) -> tuple[ChangedLines, ...]:
+    """Each hunk of Python code, then the first hunk of each other file, which stands for all."""
+    known = list(dict.fromkeys(hunks))
+    lines = [hunk for hunk in known if hunk.file.endswith(".py")]
+    files = {hunk.file: hunk for hunk in reversed(known) if not hunk.file.endswith(".py")}
+    return (*lines, *files.values())
 
 
 def _may_have_run(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
@@ -259,6 +281,11 @@ def can_matter(file: str) -> bool:
     return not (path.suffix in DOCUMENTS or path.name in NO_CODE or file.startswith(BESIDE))
 
 
+def is_code(file: str) -> bool:
+    """Whether a training may run a file of the repository."""
+    return can_matter(file) and file.endswith(CODE)
+
+
 def data_files(change: Change | None) -> tuple[str, ...]:
     """The files of data and settings in a change, at most `MAX_DATA_FILES`, for a run to watch."""
     hunks = change.hunks if change is not None else ()
@@ -288,7 +315,7 @@ def by_its_files(
     code they come from the file, whatever it is called. Of data and settings neither is named.
     """
     hunks = change.hunks if change is not None and change.complete else ()
-    code = any(can_matter(hunk.file) and hunk.file.endswith(CODE) for hunk in hunks)
+    code = any(is_code(hunk.file) for hunk in hunks)
     if shown is None or shown.how is not HowKnown.READ or code or recorded is not CauseClass.CODE:
         return recorded
     files = {hunk.file for hunk in shown.hunks}

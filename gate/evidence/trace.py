@@ -215,19 +215,23 @@ class HowKnown(StrEnum):
 
     `named`: the line that the diagnosis names is in it; `raised`: the line that raised is. `fits`:
     the numbers that a setting of the optimizer had and has stand in it. `read`: a file that the
-    training opened. `only`: nothing else of the change can be read by a training. `ran`: of what
-    ran before the difference, the nearest; `either`: the same, and beside it a file that the
-    training opened or a line that another process may have run. `ran-before-nan`: the nearest that
-    ran before the first number that is not finite.
+    training opened, and no code changed; `read-among-others`: the same beside changed code, or in a
+    change that is not wholly known. `only`: nothing else of the change can be read by a training.
+    `ran`: of what ran before the difference, the nearest. `either`: two of what ran, of files that
+    the training opened and of lines that may have run unseen, and a third may still be the cause;
+    `either-of-all`: nothing else of the change can be read. `ran-before-nan`: the nearest that ran
+    before the first number that is not finite.
     """
 
     NAMED = "named"
     RAISED = "raised"
     FITS = "fits"
     READ = "read"
+    READ_AMONG = "read-among-others"
     ONLY = "only"
     RAN = "ran"
     EITHER = "either"
+    EITHER_OF_ALL = "either-of-all"
     RAN_BEFORE_NAN = "ran-before-nan"
 
 
