@@ -12,14 +12,19 @@ from typing import Final
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
-from gate.evidence.trace import HowKnown, RankTrace, ShownChange, TraceFinding
+from gate.evidence.trace import Claim, HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 NEVER: Final = -1
 PAIR: Final = 2
+OF_WORKERS: Final = (
+    "The value may also come from a worker of a DataLoader: look at changes to the data set."
+)
 # of these a training reads nothing
 CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", ".sh")
 SETTINGS_FILES: Final = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
+# beside what is shown, something else may be the cause
+NOT_ALONE: Final = frozenset((HowKnown.EITHER, HowKnown.EITHER_OF_ALL, HowKnown.READ_AMONG))
 # a process tells no more of a kind
 MAX_DATA_FILES: Final = 40
 MAX_DATA_NAME: Final = 200
@@ -37,16 +42,26 @@ NEAR: Final = 1e-9
 
 
 def with_changed_lines(
-    finding: TraceFinding, hunks: tuple[ChangedLines, ...], trace: RankTrace | None, folder: str
+    finding: TraceFinding,
+    hunks: tuple[ChangedLines, ...],
+    trace: RankTrace | None,
+    folder: str,
+    *,
+    workers: bool = False,
 ) -> TraceFinding:
     """The finding with the diff's hunks, as far as Python files of the training's are meant.
 
     `folder` is the training's in the repository; files of the trace count from there. A hunk ran
-    when one of its lines did, before the call that parts the runs.
+    when one of its lines did, before the call that parts the runs. `workers`: a DataLoader had
+    some, which may have made a number that a call is given.
     """
+    local = [hunk for hunk in (_seen_from(hunk, folder) for hunk in hunks) if hunk is not None]
+    at_it = any(_holds(hunk, finding.file, finding.line) for hunk in local)
+    if workers and not at_it and not finding.elsewhere and _is_given(finding):
+        remedy = f"{finding.remedy} {OF_WORKERS}".strip()
+        finding = finding.model_copy(update={"elsewhere": True, "remedy": remedy})
     if trace is None or not hunks:
         return finding
-    local = [hunk for hunk in (_seen_from(hunk, folder) for hunk in hunks) if hunk is not None]
     # what only ran behind the last call, such as a function that nobody calls, made none of them
     end = max(0, len(trace.calls) - 1) if finding.call is None else finding.call
     when = {hunk: _ran(hunk, trace, end) for hunk in local}
@@ -57,6 +72,12 @@ def with_changed_lines(
     return finding.model_copy(
         update={"changed": tuple(before[:MAX_HUNKS]), "changed_later": later[:MAX_HUNKS]}
     )
+
+
+def _is_given(finding: TraceFinding) -> bool:
+    """Whether a call is given another number, or a value that no call made."""
+    number = finding.claim is Claim.CODE_PATH and bool(finding.arguments)
+    return number or finding.claim is Claim.OUTSIDE_VALUE
 
 
 def _seen_from(hunk: ChangedLines, folder: str) -> ChangedLines | None:
@@ -312,8 +333,12 @@ def by_its_files(
     """The class where a change touches no code, and a file of it is known to be read.
 
     `parsed`: arguments that the training parsed are not the baseline's. With one command and one
-    code they come from the file, whatever it is called. Of data and settings neither is named.
+    code they come from the file, whatever it is called. Of data and settings neither is named, and
+    where code and a file may each be it, none is.
     """
+    open_ = shown.hunks if shown is not None and shown.how in NOT_ALONE else ()
+    if recorded is CauseClass.CODE and not all(is_code(hunk.file) for hunk in open_):
+        return None
     hunks = change.hunks if change is not None and change.complete else ()
     code = any(is_code(hunk.file) for hunk in hunks)
     if shown is None or shown.how is not HowKnown.READ or code or recorded is not CauseClass.CODE:

@@ -274,7 +274,8 @@ class TraceFinding(Document):
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
-    at which they part. `elsewhere`: another process made the value, whose lines nobody saw run.
+    at which they part. `elsewhere`: another process made the value, or may have, whose lines nobody
+    saw run.
     `draws`: of what they do there only one run draws from a generator.
     `reason` is why no call is named. `changed_seeds` are those that the head
     gives another number than the base commit does, whose number is the former value of each.

@@ -170,7 +170,7 @@ def test_of_a_change_that_is_not_wholly_known_a_file_that_was_read_is_one_of_sev
     shown = shown_change(cut, PLAIN, ("data.csv",), ".", drift=True)
     assert shown == ShownChange(how=HowKnown.READ_AMONG, hunks=(DATA,))
     # so neither is the class of the cause
-    assert by_its_files(CauseClass.CODE, shown, cut) is CauseClass.CODE
+    assert by_its_files(CauseClass.CODE, shown, cut) is None
 
 
 def test_words_of_a_pair_tell_whether_a_third_is_ruled_out() -> None:
@@ -216,6 +216,10 @@ def test_a_file_that_changed_what_was_parsed_is_settings_whatever_it_is_called()
     both = Change(hunks=(arguments, DATA))
     shown = shown_change(both, PLAIN, ("args.txt", "data.csv"), ".", drift=True)
     assert by_its_files(CauseClass.CODE, shown, both, parsed=True) is None
+    # nor of a file and code
+    shown = read_without_a_call(DATA, MODEL)
+    assert by_its_files(CauseClass.CODE, shown, Change(hunks=(DATA, MODEL))) is None
+    assert by_its_files(CauseClass.SEED, shown, Change(hunks=(DATA, MODEL))) is CauseClass.SEED
     mixed = Change(hunks=(CONF, DATA))
     shown = shown_change(mixed, PLAIN, ("conf.yaml", "data.csv"), ".", drift=True)
     assert by_its_files(CauseClass.CODE, shown, mixed) is None
@@ -300,6 +304,36 @@ def test_a_line_of_a_worker_that_nobody_saw_run_is_not_hidden_by_one_that_ran() 
     assert found(RATE, MODEL, ADAM, trace=more) is None
     alone = taken.model_copy(update={"changed": ()})
     assert found(MODEL, trace=alone) == ShownChange(how=HowKnown.ONLY, hunks=(MODEL,))
+
+
+@each_row(
+    ("claim", "arguments", "workers", "line", "elsewhere"),
+    [
+        (Claim.CODE_PATH, "other=0.7 instead of other=0.5", True, 7, True),
+        (Claim.OUTSIDE_VALUE, "", True, 7, True),
+        # other shapes and another operator are code's, and a changed line says its own number
+        (Claim.CODE_PATH, "", True, 7, False),
+        (Claim.CODE_PATH, "other=0.7 instead of other=0.5", True, 11, False),
+        (Claim.CODE_PATH, "other=0.7 instead of other=0.5", False, 7, False),
+        (Claim.RANDOM_STATE, "", True, 7, False),
+    ],
+)
+def test_a_number_that_a_worker_may_have_made_is_not_laid_to_the_nearest_line_that_ran(
+    claim: Claim, arguments: str, line: int, *, workers: bool, elsewhere: bool
+) -> None:
+    trace = chain("ab").model_copy(
+        update={"lines": (ExecutedLine(file="train.py", line=11, call=0),)}
+    )
+    finding = TraceFinding(
+        claim=claim, sentence="it", remedy="Look.", arguments=arguments, file="train.py", line=line
+    )
+    told = with_changed_lines(finding, (RATE, MODEL), trace, ".", workers=workers)
+    assert (told.changed, told.changed_later) == ((RATE,), (MODEL,))
+    assert told.elsewhere is elsewhere
+    assert ("worker of a DataLoader" in told.remedy) is elsewhere
+    shown = found(RATE, MODEL, trace=told)
+    assert shown is not None
+    assert (shown.how is HowKnown.EITHER_OF_ALL) is elsewhere
 
 
 ADAM = hunk("train.py", 12, "o = Adam(p, lr=0.01)", "o = Adam(p, lr=0.02, betas=(0.9, 0.98))")
