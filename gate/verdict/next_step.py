@@ -71,6 +71,7 @@ class ReaderPlace:
     this pull request did not move it. `change` is what of it is shown first. `pins` are packages
     as they were, `name==version`. `missed`: a threshold is, which no new baseline cures.
     `recorded_from` is the commit of the entry, empty where it is the one that was trained.
+    `renamed` is how many tensors have other names, where nothing but names differs.
     """
 
     config: str
@@ -85,6 +86,7 @@ class ReaderPlace:
     pins: tuple[str, ...] = ()
     missed: bool = False
     recorded_from: str = ""
+    renamed: int = 0
 
 
 def reader_place(request: GateRequest, proposed: str = "") -> ReaderPlace:
@@ -349,6 +351,12 @@ def _data_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]
 
 
 def _not_comparable(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    if place.renamed:
+        what = "the tensor" if place.renamed == 1 else f"the {place.renamed:,} tensors"
+        return (
+            _step(f"{UNINTENDED}: rename {what} back."),
+            *_accept(place, INTENDED, "new names of tensors"),
+        )
     return (
         _step(
             _look(None, place.change)
