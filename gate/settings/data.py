@@ -103,9 +103,10 @@ class DataSource(Document):
         pattern=r"^[0-9a-f]{64}$",
         description="With `url`: the SHA-256 of the file.",
     )
-    name: str = Field(
+    name: Annotated[str, SaysSomething] = Field(
         default="",
         alias="as",
+        min_length=1,
         max_length=100,
         description="With `path` or `url`: the name below `$REPRO_GATE_DATA`, and in every "
         "report. Without it, the last part of the path or the address.",

@@ -530,6 +530,16 @@ class GateSettings(Document):
         return self
 
     @model_validator(mode="after")
+    def _a_gpu_is_not_hidden(self) -> Self:
+        if self.isolation.gpus and self.train.device is Device.CPU:
+            message = (
+                "isolation.gpus names GPUs, and train.device: cpu hides every one: remove "
+                "isolation.gpus, or change train.device"
+            )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
     def _an_answer_knows_the_files(self) -> Self:
         if self.runs.unaffected == "answer" and not self.train.files:
             message = (
