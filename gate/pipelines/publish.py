@@ -184,7 +184,7 @@ def _sentence(what: str, raised: Exception) -> str:
     """What is missing, why, and what to do: one text of a few sentences."""
     fault = as_gate_error(raised)
     why = ": ".join((fault.message, *fault.details))
-    return f"{what}: {why[:MAX_WORDS].rstrip('.')}. {fault.hint}".strip()
+    return sentences(f"{what}: {why[:MAX_WORDS].rstrip('.')}.", fault.hint)
 
 
 def keep_line(
@@ -212,7 +212,7 @@ def keep_line(
         )
         line = verdict_line(verdict, call)
     except Exception as raised:  # noqa: BLE001 - the verdict stands, whatever this is
-        return (_line_sentence("No line in the history", raised),)
+        return (_sentence("No line in the history", raised),)
     return tuple(_kept(line, request, adapters))
 
 
@@ -240,10 +240,5 @@ def _tried(act: Callable[[], object], done: str, failed: str) -> str:
     except CancelledError:
         raise
     except Exception as raised:  # noqa: BLE001 - as above
-        return _line_sentence(failed, raised)
+        return _sentence(failed, raised)
     return done
-
-
-def _line_sentence(what: str, raised: Exception) -> str:
-    fault = as_gate_error(raised)
-    return sentences(f"{what}: {fault.message[:MAX_WORDS]}", fault.hint)
