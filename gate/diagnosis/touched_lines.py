@@ -22,7 +22,9 @@ OF_WORKERS: Final = (
 )
 # of these a training reads nothing
 CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", ".sh")
-SETTINGS_FILES: Final = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
+SETTINGS_FILES: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+# as often samples and labels as settings
+EITHER_KIND: Final = (".json",)
 # beside what is shown, something else may be the cause
 NOT_ALONE: Final = frozenset((HowKnown.EITHER, HowKnown.EITHER_OF_ALL, HowKnown.READ_AMONG))
 # a process tells no more of a kind
@@ -333,8 +335,8 @@ def by_its_files(
     """The class where a change touches no code, and a file of it is known to be read.
 
     `parsed`: arguments that the training parsed are not the baseline's. With one command and one
-    code they come from the file, whatever it is called. Of data and settings neither is named, and
-    where code and a file may each be it, none is.
+    code they come from the file, whatever it is called. Of data and settings neither is named, nor
+    for a kind of file that may be each; and where code and a file may each be it, none is.
     """
     open_ = shown.hunks if shown is not None and shown.how in NOT_ALONE else ()
     if recorded is CauseClass.CODE and not all(is_code(hunk.file) for hunk in open_):
@@ -348,7 +350,9 @@ def by_its_files(
     # what was parsed may be of the one, and what differs first of the other
     if len(files) > 1 and settings != files and (settings or parsed):
         return None
-    return CauseClass.RUN_SETTINGS if settings or parsed else CauseClass.DATA
+    if settings or parsed:
+        return CauseClass.RUN_SETTINGS
+    return None if any(file.endswith(EITHER_KIND) for file in files) else CauseClass.DATA
 
 
 def unchanged(change: Change | None, places: Sequence[CodePlace], folder: str) -> bool:

@@ -206,6 +206,28 @@ def test_a_file_is_read_only_where_a_run_says_so() -> None:
     assert by_its_files(CauseClass.CODE, shown, settings) is CauseClass.RUN_SETTINGS
 
 
+@each_row(
+    ("file", "parsed", "expected"),
+    [
+        ("labels.json", False, None),
+        ("labels.json", True, CauseClass.RUN_SETTINGS),
+        ("rows.jsonl", False, CauseClass.DATA),
+        ("conf.toml", False, CauseClass.RUN_SETTINGS),
+    ],
+)
+def test_a_file_that_is_data_as_often_as_settings_is_called_neither(
+    file: str, expected: CauseClass | None, *, parsed: bool
+) -> None:
+    change = Change(hunks=(hunk(file, 1, "1", "2"),))
+    shown = shown_change(change, PLAIN, (file,), ".", drift=True)
+    assert by_its_files(CauseClass.CODE, shown, change, parsed=parsed) is expected
+    # nor beside a file that is data for certain
+    both = Change(hunks=(*change.hunks, DATA))
+    shown = shown_change(both, PLAIN, (file, "data.csv"), ".", drift=True)
+    among = CauseClass.DATA if expected is CauseClass.DATA else None
+    assert by_its_files(CauseClass.CODE, shown, both, parsed=parsed) is among
+
+
 def test_a_file_that_changed_what_was_parsed_is_settings_whatever_it_is_called() -> None:
     arguments = hunk("args.txt", 1, "--scale=1.0", "--scale=1.5")
     change = Change(hunks=(arguments,))
