@@ -129,8 +129,8 @@ class Service:
             else:
                 if answer.status not in _TRANSIENT:
                     return answer
-                told = self.refused(answer, AGAIN, hide=hide)
-                fault = KeyServiceDownError(told.message, hint=told.hint, details=told.details)
+                busy = self.refused(answer, AGAIN, hide=hide)
+                fault = KeyServiceDownError(busy.message, hint=busy.hint, details=busy.details)
             if tries == TRIES:
                 raise fault
             self._policy.sleep(self._policy.backoff(tries))
