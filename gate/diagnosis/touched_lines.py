@@ -12,7 +12,7 @@ from typing import Final
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
-from gate.evidence.trace import Claim, HowKnown, RankTrace, ShownChange, TraceFinding
+from gate.evidence.trace import HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 NEVER: Final = -1
@@ -59,7 +59,7 @@ def with_changed_lines(
     """
     local = [hunk for hunk in (_seen_from(hunk, folder) for hunk in hunks) if hunk is not None]
     at_it = any(_holds(hunk, finding.file, finding.line) for hunk in local)
-    if workers and not at_it and not finding.elsewhere and _is_given(finding):
+    if workers and not at_it and not finding.elsewhere and finding.given:
         remedy = f"{finding.remedy} {OF_WORKERS}".strip()
         finding = finding.model_copy(update={"elsewhere": True, "remedy": remedy})
     if trace is None or not hunks:
@@ -74,12 +74,6 @@ def with_changed_lines(
     return finding.model_copy(
         update={"changed": tuple(before[:MAX_HUNKS]), "changed_later": later[:MAX_HUNKS]}
     )
-
-
-def _is_given(finding: TraceFinding) -> bool:
-    """Whether a call is given another number, or a value that no call made."""
-    number = finding.claim is Claim.CODE_PATH and bool(finding.arguments)
-    return number or finding.claim is Claim.OUTSIDE_VALUE
 
 
 def _seen_from(hunk: ChangedLines, folder: str) -> ChangedLines | None:

@@ -275,7 +275,7 @@ class TraceFinding(Document):
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
     at which they part. `elsewhere`: another process made the value, or may have, whose lines nobody
-    saw run.
+    saw run. `given`: a number or a value came from outside torch, and nobody knows from whom.
     `draws`: of what they do there only one run draws from a generator.
     `reason` is why no call is named. `changed_seeds` are those that the head
     gives another number than the base commit does, whose number is the former value of each.
@@ -298,6 +298,7 @@ class TraceFinding(Document):
     real_numbers: bool = False
     draws: bool = False
     elsewhere: bool = False
+    given: bool = False
     precision: Name = ""
     file: Annotated[str, Field(max_length=300)] = ""
     line: Annotated[int, Field(ge=0, le=2**31)] = 0

@@ -48,6 +48,7 @@ CHANNELS = changed(
 
 def test_what_a_data_worker_made_is_no_fault_of_an_operator(traced: TracedRuns) -> None:
     found = traced.repeat(WORKERS)
+    assert not found.given
     assert found.claim is Claim.OUTSIDE_VALUE
     assert found.sentence.startswith(
         "a value made outside the traced calls differs, by a worker of a DataLoader (taken at "
@@ -99,6 +100,7 @@ def test_a_number_that_a_worker_sends_is_no_change_of_the_line_that_uses_it(
     run, traces = traced.trace(head, last=1, lines=True)
     finding = compare_traces(base, traces, drift=True)
     assert finding.sentence.endswith("is called with other=0.7 instead of other=0.5")
+    assert finding.given
     workers = any(facts.facts.get("loader_workers") == "1" for facts in run.rank_facts)
     sent = ChangedLines(file="script.py", first=line_of(head, ", 0.7"), last=line_of(head, ", 0.7"))
     told = with_changed_lines(finding, (sent,), traces[0], ".", workers=workers)
