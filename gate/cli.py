@@ -112,7 +112,7 @@ def _run(words: Sequence[str], *, own_process: bool = False) -> None:
 
         quick = dict[str, str]()
         if words and words[0] in VERBS:
-            import_module(VERBS[words[0]][0])
+            import_module(VERBS[words[0]].module)
         else:
             # what the list of all verbs says of these
             quick |= {name: import_module(of).run.__doc__ for name, of in QUICK_VERBS.items()}

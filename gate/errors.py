@@ -126,6 +126,10 @@ class SealServiceError(AttestationError):
     """A service that a seal needs did not give it; the same call may succeed later."""
 
 
+class KeyServiceDownError(SealServiceError):
+    """A service did not answer: it says nothing of the key, which may be the right one."""
+
+
 class PublishError(GateError):
     """Verdict or package could not be put where people look, or got from there; both stand."""
 

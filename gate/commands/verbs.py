@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, cast
 
@@ -10,89 +11,77 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group, get_install_completion_arguments
 
-# Where each verb is, as module and function (or group of verbs), in the order of the help.
-VERBS: Final = {
-    "init": ("gate.commands.init", "init_command"),
-    "gate": ("gate.commands.gate", "gate_command"),
-    "run": ("gate.commands.job", "run_command"),
-    "judge": ("gate.commands.job", "judge_command"),
-    "baseline": ("gate.commands.baseline", "baseline_app"),
-    "diagnose": ("gate.commands.job", "diagnose_command"),
-    "config-hash": ("gate.commands.config_hash", "config_hash_command"),
-    "operators": ("gate.commands.operators", "operators_command"),
-    "cost": ("gate.commands.measure", "cost_command"),
-    "noise": ("gate.commands.measure", "noise_command"),
-    "compare": ("gate.commands.measure", "compare_command"),
-    "seeds": ("gate.commands.studies", "seeds_command"),
-    "scaling": ("gate.commands.studies", "scaling_command"),
-    "shake": ("gate.commands.measure", "shake_command"),
-    "bisect": ("gate.commands.bisect", "bisect_command"),
-    "keys": ("gate.commands.keys", "keys_app"),
-    "verify": ("gate.commands.verify", "verify_command"),
-    "audit": ("gate.commands.audit", "audit_command"),
-    "reproduce": ("gate.commands.reproduce", "reproduce_command"),
-    "fetch": ("gate.commands.fetch", "fetch_command"),
-    "rollback": ("gate.commands.rollback", "rollback_command"),
-    "history": ("gate.commands.history", "history_app"),
-    "slo": ("gate.commands.slo", "slo_command"),
-    "gameday": ("gate.commands.gameday", "gameday_command"),
-    "doctor": ("gate.commands.doctor", "doctor_command"),
-    "schema": ("gate.commands.schema", "schema_command"),
-    "action": ("gate.commands.action", "action_command"),
-    "python-call": ("gate.commands.python_call", "python_call_command"),
-}
-# What the list of all verbs says of each: its own first sentence, for which none is imported.
-SENTENCES: Final = {
-    "init": "Write settings and workflow for a project.",
-    "gate": "Train twice, judge, and write all reports.",
-    "run": "Train as `gate` does, for `judge` to judge.",
-    "judge": "Judge the evidence of another job's `run`.",
-    "baseline": "Record, accept and show the baseline.",
-    "diagnose": "Repeat the diagnosis of kept evidence.",
-    "config-hash": "Print what a training was configured with.",
-    "operators": "Count operators without a deterministic form.",
-    "cost": "Measure the overhead of determinism.",
-    "noise": "Measure run-to-run noise.",
-    "compare": "Train another commit too and compare.",
-    "seeds": "Measure mean and spread over seeds.",
-    "scaling": "Measure how speed scales with ranks.",
-    "shake": "Vary one thing per run: the result must hold.",
-    "bisect": "Find the commit that moved the result.",
-    "keys": "Generate signing keys, manage trusted ones.",
-    "verify": "Verify a sealed package offline.",
-    "audit": "Audit the evidence behind a result.",
-    "reproduce": "Run a sealed package again and compare.",
-    "fetch": "Fetch a sealed package from its registry.",
-    "rollback": "Hand out the model of the newest sealed pass.",
-    "history": "Keep, show and prune the lines of verdicts.",
-    "slo": "Measure service levels over a history.",
-    "gameday": "Plant faults into copies of the project.",
-    "doctor": "Check everything that a gate call needs.",
-    "schema": "Print the JSON Schema of repro-gate.yml.",
-}
+START, CHECK, EXPLAIN, TRUST, OPERATE = "Start", "Check", "Explain", "Trust", "Operate"
 # The help's headings, in the order in which somebody meets the verbs; what a team does with many
-# gates comes last, under OPERATE.
-GROUPS: Final = {
-    "Start": ("init", "doctor", "schema"),
-    "Check": ("gate", "run", "judge", "baseline", "digest", "diff"),
-    "Explain": (
-        *(
-            "diagnose",
-            "config-hash",
-            "bisect",
-            "shake",
-            "compare",
-            "seeds",
-            "scaling",
-            "noise",
-            "cost",
-        ),
-        "operators",
+# gates comes last.
+HEADINGS: Final = (START, CHECK, EXPLAIN, TRUST, OPERATE)
+HIDDEN: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb: its heading in the help, its function or group of verbs, and what the help says.
+
+    `file` is its module of `gate/commands/`, which is imported only when the verb is called; so
+    `sentence` is the function's own first one again.
+    """
+
+    heading: str
+    file: str
+    function: str
+    sentence: str
+
+    @property
+    def module(self) -> str:
+        """Where it is, to be imported."""
+        return f"gate.commands.{self.file}"
+
+
+# In the order of the help.
+VERBS: Final[Mapping[str, Verb]] = {
+    "init": Verb(START, "init", "init_command", "Write settings and workflow for a project."),
+    "doctor": Verb(START, "doctor", "doctor_command", "Check everything that a gate call needs."),
+    "schema": Verb(START, "schema", "schema_command", "Print the JSON Schema of repro-gate.yml."),
+    "gate": Verb(CHECK, "gate", "gate_command", "Train twice, judge, and write all reports."),
+    "run": Verb(CHECK, "job", "run_command", "Train as `gate` does, for `judge` to judge."),
+    "judge": Verb(CHECK, "job", "judge_command", "Judge the evidence of another job's `run`."),
+    "baseline": Verb(CHECK, "baseline", "baseline_app", "Record, accept and show the baseline."),
+    "diagnose": Verb(EXPLAIN, "job", "diagnose_command", "Repeat the diagnosis of kept evidence."),
+    "config-hash": Verb(
+        EXPLAIN, "config_hash", "config_hash_command", "Print what a training was configured with."
     ),
-    "Trust": ("keys", "verify", "reproduce", "fetch", "audit"),
+    "bisect": Verb(EXPLAIN, "bisect", "bisect_command", "Find the commit that moved the result."),
+    "shake": Verb(
+        EXPLAIN, "measure", "shake_command", "Vary one thing per run: the result must hold."
+    ),
+    "compare": Verb(EXPLAIN, "measure", "compare_command", "Train another commit too and compare."),
+    "seeds": Verb(EXPLAIN, "studies", "seeds_command", "Measure mean and spread over seeds."),
+    "scaling": Verb(EXPLAIN, "studies", "scaling_command", "Measure how speed scales with ranks."),
+    "noise": Verb(EXPLAIN, "measure", "noise_command", "Measure run-to-run noise."),
+    "cost": Verb(EXPLAIN, "measure", "cost_command", "Measure the overhead of determinism."),
+    "operators": Verb(
+        EXPLAIN, "operators", "operators_command", "Count operators without a deterministic form."
+    ),
+    "keys": Verb(TRUST, "keys", "keys_app", "Generate signing keys, manage trusted ones."),
+    "verify": Verb(TRUST, "verify", "verify_command", "Verify a sealed package offline."),
+    "reproduce": Verb(
+        TRUST, "reproduce", "reproduce_command", "Run a sealed package again and compare."
+    ),
+    "fetch": Verb(TRUST, "fetch", "fetch_command", "Fetch a sealed package from its registry."),
+    "audit": Verb(TRUST, "audit", "audit_command", "Audit the evidence behind a result."),
+    "rollback": Verb(
+        OPERATE, "rollback", "rollback_command", "Hand out the model of the newest sealed pass."
+    ),
+    "history": Verb(
+        OPERATE, "history", "history_app", "Keep, show and prune the lines of verdicts."
+    ),
+    "slo": Verb(OPERATE, "slo", "slo_command", "Measure service levels over a history."),
+    "gameday": Verb(
+        OPERATE, "gameday", "gameday_command", "Plant faults into copies of the project."
+    ),
+    "action": Verb(HIDDEN, "action", "action_command", ""),
+    "python-call": Verb(HIDDEN, "python_call", "python_call_command", ""),
 }
-OPERATE: Final = "Operate"
-HIDDEN: Final = frozenset(("action", "python-call"))
 HELP: Final = """Run a training twice; compare, explain, price and seal the result.
 
 `repro-gate --version` prints the version."""
@@ -103,8 +92,8 @@ class Verbs(TyperGroup):
 
     def __init__(self, quick: Mapping[str, str]) -> None:
         commands = {
-            name: TyperCommand(name, help=SENTENCES.get(name), hidden=name in HIDDEN)
-            for name in VERBS
+            name: TyperCommand(name, help=verb.sentence, hidden=verb.heading == HIDDEN)
+            for name, verb in VERBS.items()
         }
         commands |= {name: TyperCommand(name, help=text) for name, text in quick.items()}
         super().__init__(
@@ -119,18 +108,18 @@ class Verbs(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's, or typer's own copy of it
         """The verbs by what they are for; importing them takes longer than all else of the help."""
         del ctx
-        shown = [name for name in self.commands if name not in HIDDEN]
-        grouped = {name for names in GROUPS.values() for name in names}
-        rest = tuple(name for name in shown if name not in grouped)
-        width = max(map(len, shown))
+        # those that read their own arguments are about checkpoints
+        headings = {name: VERBS[name].heading if name in VERBS else CHECK for name in self.commands}
+        width = max(len(name) for name, heading in headings.items() if heading != HIDDEN)
         room = formatter.width - width - 6
-        for heading, names in (*GROUPS.items(), (OPERATE, rest)):
+        for heading in HEADINGS:
             with formatter.section(heading):
                 # as wide as the longest of all: the sentences begin in one column
                 formatter.write_dl(
                     [
                         (name.ljust(width), self.commands[name].get_short_help_str(room))
-                        for name in names
+                        for name, of in headings.items()
+                        if of == heading
                     ]
                 )
 
@@ -139,15 +128,15 @@ class Verbs(TyperGroup):
         if cmd_name not in VERBS:
             return cast("TyperCommand | None", self.commands.get(cmd_name))
         del ctx
-        module, name = VERBS[cmd_name]
-        verb = getattr(import_module(module), name)
+        known = VERBS[cmd_name]
+        verb = getattr(import_module(known.module), known.function)
         if isinstance(verb, typer.Typer):
             group = get_group(verb)
             for command in group.commands.values():
                 _keep_example(cast("TyperCommand", command))
             return group
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, hidden=cmd_name in HIDDEN)(verb)
+        single.command(cmd_name, hidden=known.heading == HIDDEN)(verb)
         return _keep_example(cast("TyperCommand", get_command(single)))
 
 

@@ -17,9 +17,16 @@ from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 NEVER: Final = -1
 PAIR: Final = 2
+OF_WORKERS: Final = (
+    "The value may also come from a worker of a DataLoader: look at changes to the data set."
+)
 # of these a training reads nothing
 CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", ".sh")
-SETTINGS_FILES: Final = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
+SETTINGS_FILES: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+# as often samples and labels as settings
+EITHER_KIND: Final = (".json",)
+# beside what is shown, something else may be the cause
+NOT_ALONE: Final = frozenset((HowKnown.EITHER, HowKnown.EITHER_OF_ALL, HowKnown.READ_AMONG))
 # a process tells no more of a kind
 MAX_DATA_FILES: Final = 40
 MAX_DATA_NAME: Final = 200
@@ -37,16 +44,26 @@ NEAR: Final = 1e-9
 
 
 def with_changed_lines(
-    finding: TraceFinding, hunks: tuple[ChangedLines, ...], trace: RankTrace | None, folder: str
+    finding: TraceFinding,
+    hunks: tuple[ChangedLines, ...],
+    trace: RankTrace | None,
+    folder: str,
+    *,
+    workers: bool = False,
 ) -> TraceFinding:
     """The finding with the diff's hunks, as far as Python files of the training's are meant.
 
     `folder` is the training's in the repository; files of the trace count from there. A hunk ran
-    when one of its lines did, before the call that parts the runs.
+    when one of its lines did, before the call that parts the runs. `workers`: a DataLoader had
+    some, which may have made a number that a call is given.
     """
+    local = [hunk for hunk in (_seen_from(hunk, folder) for hunk in hunks) if hunk is not None]
+    at_it = any(_holds(hunk, finding.file, finding.line) for hunk in local)
+    if workers and not at_it and not finding.elsewhere and finding.given:
+        remedy = f"{finding.remedy} {OF_WORKERS}".strip()
+        finding = finding.model_copy(update={"elsewhere": True, "remedy": remedy})
     if trace is None or not hunks:
         return finding
-    local = [hunk for hunk in (_seen_from(hunk, folder) for hunk in hunks) if hunk is not None]
     # what only ran behind the last call, such as a function that nobody calls, made none of them
     end = max(0, len(trace.calls) - 1) if finding.call is None else finding.call
     when = {hunk: _ran(hunk, trace, end) for hunk in local}
@@ -104,7 +121,7 @@ def shown_change(
 
     Two runs of one commit that differ are explained by a line that is named, and by nothing that
     only fits. `read` are the paths in the repository of files that the training opened: beside a
-    line that ran, such a file may be the cause as well.
+    line that ran, or of which no trace says that it did not, such a file may be the cause as well.
     """
     if change is None or diagnosis is None:
         return None
@@ -120,20 +137,42 @@ def shown_change(
     settings = () if named else diagnosis.optimizer_settings
     fitting = _first(HowKnown.FITS, _fitting(change, settings))
     if fitting is None and beside and (ran or (unseen and len(beside) > 1)):
-        return _either(ran, beside)
+        return _either([*ran, *beside], change)
     only = all_that_matters(change)
     # proof that it is read says more than that there is nothing else
-    proved = _first(HowKnown.READ, data) if only is None or only.hunks[0] in data else None
+    proved = _read(data, change, diagnosis.trace, folder) if only is None else None
+    if only is not None and only.hunks[0] in data:
+        proved = _first(HowKnown.READ, data)
     return _with_move(fitting or proved or only or _first(HowKnown.RAN, ran), change)
 
 
-def _either(ran: list[ChangedLines], beside: list[ChangedLines]) -> ShownChange | None:
+def _read(
+    data: list[ChangedLines], change: Change, trace: TraceFinding | None, folder: str
+) -> ShownChange | None:
+    """The files that the training opened, and what else of the change may be the cause."""
+    after = trace.changed_later if trace is not None and not trace.elsewhere else ()
+    too_late = [_in_repository(hunk, folder) for hunk in after]
+    code = [hunk for hunk in change.hunks if is_code(hunk.file) and hunk not in too_late]
+    if not data or (change.complete and not code):
+        return _first(HowKnown.READ, data)
+    return _either([*code, *data], change) or _first(HowKnown.READ_AMONG, data)
+
+
+def _either(candidates: Iterable[ChangedLines], change: Change) -> ShownChange | None:
     """Two parts of the change that may each be it; of more, none is shown."""
-    # of a file that was opened one part stands for all
-    files = {hunk.file: hunk for hunk in reversed(beside) if not hunk.file.endswith(".py")}
-    lines = [hunk for hunk in beside if hunk.file.endswith(".py")]
-    both = (*ran, *lines, *files.values())
-    return ShownChange(how=HowKnown.EITHER, hunks=both) if len(both) == PAIR else None
+    both = _parts(candidates)
+    every = _parts(hunk for hunk in change.hunks if can_matter(hunk.file))
+    all_ = change.complete and set(both) == set(every)
+    how = HowKnown.EITHER_OF_ALL if all_ else HowKnown.EITHER
+    return ShownChange(how=how, hunks=both) if len(both) == PAIR else None
+
+
+def _parts(hunks: Iterable[ChangedLines]) -> tuple[ChangedLines, ...]:
+    """Each hunk of Python code, then the first hunk of each other file, which stands for all."""
+    known = list(dict.fromkeys(hunks))
+    lines = [hunk for hunk in known if hunk.file.endswith(".py")]
+    files = {hunk.file: hunk for hunk in reversed(known) if not hunk.file.endswith(".py")}
+    return (*lines, *files.values())
 
 
 def _may_have_run(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
@@ -259,6 +298,11 @@ def can_matter(file: str) -> bool:
     return not (path.suffix in DOCUMENTS or path.name in NO_CODE or file.startswith(BESIDE))
 
 
+def is_code(file: str) -> bool:
+    """Whether a training may run a file of the repository."""
+    return can_matter(file) and file.endswith(CODE)
+
+
 def data_files(change: Change | None) -> tuple[str, ...]:
     """The files of data and settings in a change, at most `MAX_DATA_FILES`, for a run to watch."""
     hunks = change.hunks if change is not None else ()
@@ -285,10 +329,14 @@ def by_its_files(
     """The class where a change touches no code, and a file of it is known to be read.
 
     `parsed`: arguments that the training parsed are not the baseline's. With one command and one
-    code they come from the file, whatever it is called. Of data and settings neither is named.
+    code they come from the file, whatever it is called. Of data and settings neither is named, nor
+    for a kind of file that may be each; and where code and a file may each be it, none is.
     """
+    open_ = shown.hunks if shown is not None and shown.how in NOT_ALONE else ()
+    if recorded is CauseClass.CODE and not all(is_code(hunk.file) for hunk in open_):
+        return None
     hunks = change.hunks if change is not None and change.complete else ()
-    code = any(can_matter(hunk.file) and hunk.file.endswith(CODE) for hunk in hunks)
+    code = any(is_code(hunk.file) for hunk in hunks)
     if shown is None or shown.how is not HowKnown.READ or code or recorded is not CauseClass.CODE:
         return recorded
     files = {hunk.file for hunk in shown.hunks}
@@ -296,7 +344,9 @@ def by_its_files(
     # what was parsed may be of the one, and what differs first of the other
     if len(files) > 1 and settings != files and (settings or parsed):
         return None
-    return CauseClass.RUN_SETTINGS if settings or parsed else CauseClass.DATA
+    if settings or parsed:
+        return CauseClass.RUN_SETTINGS
+    return None if any(file.endswith(EITHER_KIND) for file in files) else CauseClass.DATA
 
 
 def unchanged(change: Change | None, places: Sequence[CodePlace], folder: str) -> bool:

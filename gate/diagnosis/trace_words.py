@@ -143,6 +143,7 @@ def finding_at(
         line=call.line,
         forward_place=_forward(call),
         elsewhere=point.source is not None and point.source.origin in ELSEWHERE,
+        given=_is_given(point),
         absolute=absolute,
         relative=relative,
         rows=tuple(_rows(point)),
@@ -151,6 +152,14 @@ def finding_at(
             for other in received[:MAX_NOTES]
         ),
     )
+
+
+def _is_given(point: TraceDivergence) -> bool:
+    """Whether a call is given another number, or a value of which no call says who made it."""
+    if point.claim is Claim.CODE_PATH:
+        return bool(_changed_arguments(point))
+    known = point.source is not None and point.source.origin is not Origin.STORAGE
+    return point.claim is Claim.OUTSIDE_VALUE and not known
 
 
 def _draws(calls: Calls, first: TracedCall | None) -> bool:

@@ -28,8 +28,10 @@ from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
 
 MAX_RECORDS = 1_000_000
-# A scalar takes about a hundred bytes; what is longer (images, graphs, histograms) is passed over.
-MAX_SCALAR_BYTES = 8192
+# A scalar takes about a hundred bytes. A longer record (images, histograms) may hold scalars too,
+# where a script merges its summaries; its checksum alone would take seconds here.
+MAX_CHECKED_BYTES = 8192
+MAX_EVENT_BYTES = 16 * 1024 * 1024
 HEADER: Final = struct.Struct("<QI")
 FOOTER: Final = struct.Struct("<I")
 POLYNOMIAL: Final = 0x82F63B78
@@ -37,8 +39,8 @@ MASK_DELTA: Final = 0xA282EAD8
 HINT: Final = "Close or flush the writer; a process that is killed leaves half a record."
 
 
-def small_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
-    """Offset and data of each record that is short enough for a scalar.
+def records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
+    """Offset and data of each record that may hold scalars; of a short one the checksum is right.
 
     Raises `EvidenceError` for a wrong checksum, a record that ends behind the file, or more than a
     million records.
@@ -60,9 +62,10 @@ def small_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
         end = offset + HEADER.size + length + FOOTER.size
         if end > opened.size_bytes:
             raise opened.fault(f"{place} is truncated", hint=HINT)
-        if length <= MAX_SCALAR_BYTES:
+        if length <= MAX_EVENT_BYTES:
             data = opened.read_at(offset + HEADER.size, length + FOOTER.size)
-            if masked_crc(data[:length]) != FOOTER.unpack(data[length:])[0]:
+            checked = length <= MAX_CHECKED_BYTES
+            if checked and masked_crc(data[:length]) != FOOTER.unpack(data[length:])[0]:
                 raise opened.fault(f"{place} has a wrong checksum", hint=HINT)
             yield offset, data[:length]
         offset = end
@@ -272,7 +275,7 @@ def tensorboard_series(
 
 
 def _scalars(opened: UntrustedFile) -> Iterator[tuple[Scalar, str]]:
-    for offset, data in small_records(opened):
+    for offset, data in records(opened):
         where = f"the record at byte {offset}"
         try:
             for scalar in scalars(data):

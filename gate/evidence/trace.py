@@ -215,19 +215,23 @@ class HowKnown(StrEnum):
 
     `named`: the line that the diagnosis names is in it; `raised`: the line that raised is. `fits`:
     the numbers that a setting of the optimizer had and has stand in it. `read`: a file that the
-    training opened. `only`: nothing else of the change can be read by a training. `ran`: of what
-    ran before the difference, the nearest; `either`: the same, and beside it a file that the
-    training opened or a line that another process may have run. `ran-before-nan`: the nearest that
-    ran before the first number that is not finite.
+    training opened, and no code changed; `read-among-others`: the same beside changed code, or in a
+    change that is not wholly known. `only`: nothing else of the change can be read by a training.
+    `ran`: of what ran before the difference, the nearest. `either`: two of what ran, of files that
+    the training opened and of lines that may have run unseen, and a third may still be the cause;
+    `either-of-all`: nothing else of the change can be read. `ran-before-nan`: the nearest that ran
+    before the first number that is not finite.
     """
 
     NAMED = "named"
     RAISED = "raised"
     FITS = "fits"
     READ = "read"
+    READ_AMONG = "read-among-others"
     ONLY = "only"
     RAN = "ran"
     EITHER = "either"
+    EITHER_OF_ALL = "either-of-all"
     RAN_BEFORE_NAN = "ran-before-nan"
 
 
@@ -270,7 +274,8 @@ class TraceFinding(Document):
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
-    at which they part. `elsewhere`: another process made the value, whose lines nobody saw run.
+    at which they part. `elsewhere`: another process made the value, or may have, whose lines nobody
+    saw run. `given`: a number or a value came from outside torch, and nobody knows from whom.
     `draws`: of what they do there only one run draws from a generator.
     `reason` is why no call is named. `changed_seeds` are those that the head
     gives another number than the base commit does, whose number is the former value of each.
@@ -293,6 +298,7 @@ class TraceFinding(Document):
     real_numbers: bool = False
     draws: bool = False
     elsewhere: bool = False
+    given: bool = False
     precision: Name = ""
     file: Annotated[str, Field(max_length=300)] = ""
     line: Annotated[int, Field(ge=0, le=2**31)] = 0

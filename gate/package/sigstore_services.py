@@ -22,7 +22,7 @@ from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter, ValidationError
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
-from gate.errors import SealServiceError
+from gate.errors import KeyServiceDownError, SealServiceError
 from gate.package.signing import Identity, IdentityRequest, IdentitySigned, LogEntry
 from gate.package.sigstore_verifier import check_trusted_root, verify_identity
 from gate.settings.delivery_sections import SigningSettings
@@ -129,7 +129,8 @@ class Service:
             else:
                 if answer.status not in _TRANSIENT:
                     return answer
-                fault = self.refused(answer, AGAIN, hide=hide)
+                busy = self.refused(answer, AGAIN, hide=hide)
+                fault = KeyServiceDownError(busy.message, hint=busy.hint, details=busy.details)
             if tries == TRIES:
                 raise fault
             self._policy.sleep(self._policy.backoff(tries))
@@ -173,22 +174,25 @@ class Service:
                 f"the answer of {self._name} is larger than {MAX_ANSWER_BYTES // 1024**2} MiB",
                 hint="Check the address in the settings, and the proxy in between.",
             ),
-            too_slow=lambda: SealServiceError(
+            too_slow=lambda: KeyServiceDownError(
                 f"{self._name} did not answer within {self._policy.answer_seconds:g} s", hint=AGAIN
             ),
         )
         return b"".join(bounded_pieces(response, limits))
 
     def _unreached(self, error: Exception) -> SealServiceError:
+        kind: type[SealServiceError] = KeyServiceDownError
         if isinstance(error, requests.Timeout):
             why = f"did not answer within {self._policy.timeout_seconds:g} s"
         elif isinstance(error, requests.exceptions.SSLError):
+            # it answered, and waiting trusts it no more
+            kind = SealServiceError
             why = "has a certificate that is not trusted here"
         elif isinstance(error, requests.ConnectionError):
             why = "cannot be reached"
         else:
             why = "closed the connection too early"
-        return SealServiceError(
+        return kind(
             f"{self._name} {why}",
             hint="Run the job again; if this persists, check the network and the address.",
         )

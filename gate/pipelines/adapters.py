@@ -15,7 +15,7 @@ from gate.isolation.modes import Credentials, Isolation
 from gate.isolation.process_request import AnsweringProcess, ProcessRequest, TrainingProcesses
 from gate.package.signing import SealServices
 from gate.publishing.artifact import PackageRegistry, Tracker
-from gate.settings.delivery_sections import MlflowSettings, SigningSettings
+from gate.settings.delivery_sections import SigningSettings, TrackerSettings
 from gate.settings.gate_settings import GateSettings
 from gate.system.clock import Clock
 from gate.system.console import Progress
@@ -35,7 +35,7 @@ class Publishers:
     """
 
     registry: Callable[[str], PackageRegistry]
-    tracker: Callable[[MlflowSettings], Tracker]
+    tracker: Callable[[TrackerSettings], Tracker]
     history: Callable[[str], HistoryStore]
     push: Callable[[str, HistoryLine], None]
     login_files: tuple[Path, ...]

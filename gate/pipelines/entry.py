@@ -25,7 +25,7 @@ from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.environments import brought_environment
 from gate.publishing.artifact import PackageRegistry, Tracker
 from gate.publishing.credentials import login_file, s3_login_files
-from gate.settings.delivery_sections import MlflowSettings, SigningSettings
+from gate.settings.delivery_sections import SigningSettings, TrackerSettings
 from gate.settings.event import SigningMethod
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
@@ -138,7 +138,7 @@ def _registry(place: str, variables: Mapping[str, str], files: Files) -> Package
     return OciRegistry(place, variables, files)
 
 
-def _tracker(settings: MlflowSettings, variables: Mapping[str, str], files: Files) -> Tracker:
+def _tracker(settings: TrackerSettings, variables: Mapping[str, str], files: Files) -> Tracker:
     from gate.publishing.mlflow import MlflowTracker  # noqa: PLC0415 - see above
 
     return MlflowTracker(settings, variables, files)

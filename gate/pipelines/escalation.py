@@ -191,7 +191,12 @@ class _Escalation:
         seeds = changed_seeds(other.run, traced.run)[:MAX_SEEDS]
         finding = finding.model_copy(update={"changed_seeds": seeds})
         hunks = change.hunks if change is not None else ()
-        return with_changed_lines(finding, hunks, trace, folder)
+        workers = any(
+            facts.facts.get("loader_workers")
+            for side in (traced, other)
+            for facts in side.run.rank_facts
+        )
+        return with_changed_lines(finding, hunks, trace, folder, workers=workers)
 
     def _repeats(self, traced: _Traced) -> bool:
         """Whether a traced run is the run that it repeats, as far as both are known."""

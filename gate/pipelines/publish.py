@@ -44,7 +44,7 @@ def publish(
 ) -> PublishedPackage:
     """Push the package to the registry and tell the tracker; each fault becomes a sentence."""
     publishing = request.settings.publish
-    nowhere = publishing.oci is None and publishing.mlflow is None
+    nowhere = publishing.oci is None and publishing.tracker is None
     if nowhere or request.from_fork:
         return NOT_PUBLISHED
     passes = gated.verdict.passes
@@ -71,8 +71,8 @@ def publish(
 
 def _wants_all(request: GateRequest) -> bool:
     """Whether the tracker is to have every verdict; of one without a seal no file goes there."""
-    tracker = request.settings.publish.mlflow
-    return tracker is not None and tracker.when == "always" and not request.by_own_rules
+    tracker = request.settings.publish.tracker
+    return tracker is not None and tracker[1].when == "always" and not request.by_own_rules
 
 
 def _why_not(request: GateRequest, sealing: Sealing) -> str:
@@ -139,9 +139,10 @@ def _tracked(
     request: GateRequest,
     adapters: Adapters,
 ) -> PublishedPackage:
-    tracking = request.settings.publish.mlflow
-    if tracking is None:
+    tracker = request.settings.publish.tracker
+    if tracker is None:
         return published
+    names, tracking = tracker
     baseline = gated.baseline
     try:
         words = SealWords(
@@ -157,13 +158,19 @@ def _tracked(
     except CancelledError:
         raise
     except Exception as raised:  # noqa: BLE001 - as above
-        sentence = _sentence(f"The MLflow server {tracking.uri} has no whole run of this", raised)
+        sentence = _sentence(
+            f"The {names.title} server {tracking.uri} has no whole run of this", raised
+        )
         return replace(published, faults=(*published.faults, sentence))
     notes = (*published.notes, *tracked.notes)
     if len(run.metrics) == MAX_METRICS:
-        notes = (*notes, f"MLflow has the first {MAX_METRICS:,} values of the metrics.")
+        notes = (*notes, f"{names.title} has the first {MAX_METRICS:,} values of the metrics.")
     return replace(
-        published, tracked_run=tracked.run_id, model_version=tracked.model_version, notes=notes
+        published,
+        tracker=names.title,
+        tracked_run=tracked.run_id,
+        model_version=tracked.model_version,
+        notes=notes,
     )
 
 
@@ -184,7 +191,7 @@ def _sentence(what: str, raised: Exception) -> str:
     """What is missing, why, and what to do: one text of a few sentences."""
     fault = as_gate_error(raised)
     why = ": ".join((fault.message, *fault.details))
-    return f"{what}: {why[:MAX_WORDS].rstrip('.')}. {fault.hint}".strip()
+    return sentences(f"{what}: {why[:MAX_WORDS].rstrip('.')}.", fault.hint)
 
 
 def keep_line(
@@ -212,7 +219,7 @@ def keep_line(
         )
         line = verdict_line(verdict, call)
     except Exception as raised:  # noqa: BLE001 - the verdict stands, whatever this is
-        return (_line_sentence("No line in the history", raised),)
+        return (_sentence("No line in the history", raised),)
     return tuple(_kept(line, request, adapters))
 
 
@@ -240,10 +247,5 @@ def _tried(act: Callable[[], object], done: str, failed: str) -> str:
     except CancelledError:
         raise
     except Exception as raised:  # noqa: BLE001 - as above
-        return _line_sentence(failed, raised)
+        return _sentence(failed, raised)
     return done
-
-
-def _line_sentence(what: str, raised: Exception) -> str:
-    fault = as_gate_error(raised)
-    return sentences(f"{what}: {fault.message[:MAX_WORDS]}", fault.hint)

@@ -3,7 +3,8 @@
 A private key is opened in a child that limits itself and ends at once. A vault, a token or a
 program is asked for the public key alone, which signs nothing, in a child that ends too. What comes
 back is the key's id: this process holds nothing of a key, PIN or token before the training has
-ended (T1).
+ended (T1). A service that is down says nothing of the key, and only a pass needs its signature: so
+that is a warning, and a drift keeps its diagnosis.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from gate.errors import AttestationError, SettingsError
+from gate.errors import AttestationError, KeyServiceDownError, SettingsError
 from gate.isolation.confined_look import SECONDS, read_apart
 from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
 from gate.package.signing import Secrets
@@ -39,12 +40,19 @@ def check_trusted_signer(
 ) -> None:
     """`SettingsError` for a key that cannot be used, and for a retired or revoked one.
 
-    A key that is not listed is a warning. `trusted_keys` is the file of the verify command where it
-    is not the settings'.
+    A key that is not listed, and a service that is down, are warnings. `trusted_keys` is the file
+    of the verify command where it is not the settings'.
     """
     if request.from_fork or request.sign is not SigningMethod.KEY or not secrets.names_key():
         return
-    key = _key_id(secrets, allow_plain=allow_plain)
+    try:
+        key = _key_id(secrets, allow_plain=allow_plain)
+    except KeyServiceDownError as fault:
+        adapters.progress.step(
+            f"warning: {fault.message}, so the signing key is not checked; a pass cannot be sealed "
+            "unless the service answers after the training"
+        )
+        return
     shown = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
     data = _trust_file(request, adapters, trusted_keys)
     if data is None:
@@ -98,7 +106,11 @@ def _trust_file(request: GateRequest, adapters: Adapters, named: str) -> bytes |
 
 
 def _key_id(secrets: Secrets, *, allow_plain: bool) -> str:
-    """The id of the key, which shows that it is there, and that it may be read."""
+    """The id of the key, which shows that it is there, and that it may be read.
+
+    Raises `KeyServiceDownError` where its service does not answer, and `SettingsError` for any
+    other fault of it.
+    """
     # slow to import, and most calls sign nothing
     from gate.package.keys import (  # noqa: PLC0415
         key_id,
@@ -128,5 +140,7 @@ def _key_id(secrets: Secrets, *, allow_plain: bool) -> str:
             confined=not elsewhere,
             hint="Call the gate again when the key's service answers.",
         )
+    except KeyServiceDownError:
+        raise
     except AttestationError as fault:
         raise SettingsError(fault.message, hint=fault.hint) from fault

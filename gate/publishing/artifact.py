@@ -123,21 +123,30 @@ class Tracked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedPackage:
-    """What the reports tell of publishing; `faults` are whole sentences, and so are `notes`."""
+    """What the reports tell of publishing; `faults` are whole sentences, and so are `notes`.
+
+    `tracker` is the title of the one that `tracked_run` is of.
+    """
 
     reference: str = ""
     tag: str = ""
+    tracker: str = ""
     tracked_run: str = ""
     model_version: str = ""
     notes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
 
     @property
+    def run_title(self) -> str:
+        """What reports call the tracker's run."""
+        return f"{self.tracker} run"
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """All of it for a log, a line each; none where nothing was asked for."""
         facts = (
             ("published", self.reference),
-            ("MLflow run", self.tracked_run),
+            (self.run_title, self.tracked_run),
             ("registered model", self.model_version),
         )
         lines = tuple(f"{name}: {value}" for name, value in facts if value)

@@ -20,10 +20,9 @@ from gate.system.files.port import Files
 from gate.system.http import POLICY, Connection, HttpAnswer, HttpRequest, RetryPolicy
 from gate.system.login import Login
 from gate.text.strict_json import parse_json
+from gate.text.trackers import MLFLOW
 
-TOKEN_VARIABLE: Final = "MLFLOW_TRACKING_TOKEN"  # noqa: S105 - the name, not the secret
-USER_VARIABLE: Final = "MLFLOW_TRACKING_USERNAME"
-PASSWORD_VARIABLE: Final = "MLFLOW_TRACKING_PASSWORD"  # noqa: S105 - the name, not the secret
+TOKEN_VARIABLE, USER_VARIABLE, PASSWORD_VARIABLE = MLFLOW.login
 # of one request, MLflow's REST API, "Log Batch"
 METRICS_AT_ONCE: Final = 1000
 WORDS_AT_ONCE: Final = 100

@@ -366,7 +366,7 @@ def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
         ("checkpoint", short(verdict.checkpoint_digest)),
         ("package", links.package_path),
         ("published", links.published.reference),
-        ("MLflow run", links.published.tracked_run),
+        (links.published.run_title, links.published.tracked_run),
     )
     return tuple((Cell(name), Cell(value, code=True)) for name, value in facts if value)
 

@@ -348,7 +348,7 @@ def published_section(published: PublishedPackage, limits: Limits) -> Section | 
         ("Registry", Cell(place, code=True)),
         ("Tag", Cell(published.tag, code=True)),
         ("Digest", Cell(digest, code=True)),
-        ("MLflow run", Cell(published.tracked_run, code=True)),
+        (published.run_title, Cell(published.tracked_run, code=True)),
         ("Registered model", Cell(published.model_version, code=True)),
         *(("Note", Cell(note)) for note in published.notes),
     )

@@ -26,9 +26,11 @@ CAPTIONS: Final = {
     HowKnown.RAISED: "This pull request changes the line that raised:",
     HowKnown.FITS: "The change that fits it:",
     HowKnown.READ: "The training reads this changed file:",
+    HowKnown.READ_AMONG: "The training reads this changed file; other changes are not ruled out:",
     HowKnown.ONLY: "All that this pull request changes:",
     HowKnown.RAN_BEFORE_NAN: "The nearest changed line that ran before it:",
-    HowKnown.EITHER: "Either of these changes may be the cause:",
+    HowKnown.EITHER: "Each of these changes may be the cause; others are not ruled out:",
+    HowKnown.EITHER_OF_ALL: "All that this pull request changes; either may be the cause:",
     HowKnown.RAN: "The nearest changed line that ran before the difference:",
 }
 CANDIDATES: Final = "Changed lines that ran before the difference:"

@@ -11,6 +11,8 @@ from pydantic import (
     AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -29,6 +31,8 @@ from gate.text.document import (
 
 MAX_SOURCES: Final = 50
 GIB: Final = 1024**3
+# the context of a file that somebody wrote, and not of a record of the gate's own
+TYPED: Final = "typed"
 # what the folder of all data sets holds: one name each, no link upward and no hidden file
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 LOCK_NAME: Final = "dvc.lock"
@@ -123,6 +127,15 @@ class DataSource(Document):
         "the digest of a file with unchanged size, times and inode, `sample` reads all names and "
         "sizes and the content of some files.",
     )
+
+    @field_validator("name")
+    @classmethod
+    def _named_or_left_out(cls, value: str, info: ValidationInfo) -> str:
+        # in a record of the gate's own it stands for a key that was left out
+        if info.context == TYPED and not value:
+            message = "is empty: leave it out to use the last part of the path or the address"
+            raise ValueError(message)
+        return value
 
     @model_validator(mode="after")
     def _exactly_one_place(self) -> Self:

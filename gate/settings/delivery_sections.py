@@ -14,6 +14,7 @@ from gate.text.document import (
     ServiceAddress,
     path_inside_project,
 )
+from gate.text.trackers import TRACKERS, TrackerNames
 
 
 class PackageSettings(Document):
@@ -116,6 +117,10 @@ class MlflowSettings(Document):
     )
 
 
+# a union, where there are more trackers
+TrackerSettings = MlflowSettings
+
+
 class PublishSettings(Document):
     """Where a sealed package goes beside the output folder, and a line of every verdict."""
 
@@ -138,6 +143,12 @@ class PublishSettings(Document):
             description="A Prometheus Pushgateway that gets the metrics of every verdict.",
         )
     )
+
+    @property
+    def tracker(self) -> tuple[TrackerNames, TrackerSettings] | None:
+        """The tracker that gets runs, by its names and its settings."""
+        named = ((names, getattr(self, names.key)) for names in TRACKERS)
+        return next(((names, settings) for names, settings in named if settings is not None), None)
 
 
 Publishing = Annotated[

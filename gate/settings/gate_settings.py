@@ -47,16 +47,17 @@ from gate.settings.train_sections import (
 from gate.system.gate_names import GATE_ID_PATTERN
 from gate.text.document import (
     MOST_SECONDS,
+    VARIABLE_NAME,
     Argv,
     Distinct,
     Document,
     RelativePath,
     SaysSomething,
     WholeNumber,
-    check_variable_name,
     folder_inside_project,
     path_inside_project,
 )
+from gate.text.trackers import TRACKERS
 
 FILE_NAME: Final = "repro-gate.yml"
 
@@ -91,6 +92,22 @@ class CheckpointExclusion(Document):
 
 
 FilePattern = Annotated[str, Field(min_length=1, max_length=300), SaysSomething]
+
+
+# The gate's own words to its harness, and the runner's: its tokens and inputs carry such names.
+RESERVED_PREFIXES = ("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_", "VAULT_TOKEN")
+# What `publish` logs in with.
+RESERVED_NAMES = frozenset(name for tracker in TRACKERS for name in tracker.login)
+
+
+def check_variable_name(name: str) -> None:
+    """Refuse what is no variable name, and names that carry the gate's or the runner's secrets."""
+    if not VARIABLE_NAME.match(name):
+        message = f"{name!r} is not the name of an environment variable"
+        raise ValueError(message)
+    if name.startswith(RESERVED_PREFIXES) or name in RESERVED_NAMES:
+        message = f"{name!r} is reserved: the training must not see it"
+        raise ValueError(message)
 
 
 class TrainSettings(Document):
@@ -527,6 +544,16 @@ class GateSettings(Document):
                     "gate's own machine alone: remove one of them"
                 )
                 raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _a_gpu_is_not_hidden(self) -> Self:
+        if self.isolation.gpus and self.train.device is Device.CPU:
+            message = (
+                "isolation.gpus names GPUs, and train.device: cpu hides every one: remove "
+                "isolation.gpus, or change train.device"
+            )
+            raise ValueError(message)
         return self
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gate.errors import SettingsError
-from gate.settings.data import Verify
+from gate.settings.data import TYPED, Verify
 from gate.settings.fault_words import in_words_of_settings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.train_sections import RANKS_WORD, with_ranks
@@ -105,7 +105,7 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
     # by way of JSON, where strict types take a list for a tuple and a text for an enumeration
     document = json.dumps(value)
     try:
-        return GateSettings.model_validate_json(document)
+        return GateSettings.model_validate_json(document, context=TYPED)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         faults = in_words_of_settings(errors, json.loads(document), GateSettings)

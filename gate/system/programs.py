@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import IO, Final
 
 from gate.errors import AttestationError
+from gate.text.trackers import TRACKERS
 from gate.text.untrusted_text import safe_line
 
 # the step's inputs, what the runner and the gate keep secret, and the logins of a tracker and of
 # package indexes
 WITHHELD: Final = (
-    *("INPUT_", "ACTIONS_", "REPRO_GATE_", "MLFLOW_TRACKING_", "PYTHON"),
+    *("INPUT_", "ACTIONS_", "REPRO_GATE_", "PYTHON"),
+    *(tracker.prefix for tracker in TRACKERS),
     *("PIP_", "UV_", "POETRY_", "PDM_", "TWINE_"),
 )
 

@@ -55,12 +55,6 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
-# The gate's own words to its harness, and the runner's: its tokens and inputs carry such names.
-RESERVED_PREFIXES = ("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_", "VAULT_TOKEN")
-# What `publish.mlflow` logs in with.
-RESERVED_NAMES = frozenset(
-    ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
-)
 # `\Z` and not `$`, behind which a line end may still follow.
 SERVICE_ADDRESS = re.compile(
     r"(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1))(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?\Z"
@@ -201,16 +195,6 @@ def _service_address(value: str) -> str:
 
 
 ServiceAddress = Annotated[str, Field(max_length=200), AfterValidator(_service_address)]
-
-
-def check_variable_name(name: str) -> None:
-    """Refuse what is no variable name, and names that carry the gate's or the runner's secrets."""
-    if not VARIABLE_NAME.match(name):
-        message = f"{name!r} is not the name of an environment variable"
-        raise ValueError(message)
-    if name.startswith(RESERVED_PREFIXES) or name in RESERVED_NAMES:
-        message = f"{name!r} is reserved: the training must not see it"
-        raise ValueError(message)
 
 
 def _machine_path(value: str) -> str:

@@ -104,8 +104,9 @@ OUTPUT_HINTS = {
     "to /tmp in train.env, or give a shorter --out.",
     **dict.fromkeys(
         PORT_SIGNS,
-        "That port is taken on this machine: let the launcher choose a free one "
-        "(torchrun --standalone, or MASTER_PORT in train.env), and end what an earlier job left.",
+        "That port is taken on this machine, often by a job beside this one: let the launcher "
+        "choose a free one (torchrun --standalone), or set MASTER_PORT in train.env if the script "
+        "starts its ranks itself, and end what an earlier job left.",
     ),
     b"No module named": "The training's environment lacks a package: run the gate from the "
     "training's environment, or name its interpreter in train.command.",

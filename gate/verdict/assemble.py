@@ -57,7 +57,7 @@ from gate.verdict.next_step import (
 )
 from gate.verdict.override_findings import entropy_stopped_pass, override_findings
 from gate.verdict.reached_level import SeedsOfBrought, excusing, quarantine_findings
-from gate.verdict.reasons import not_finite_result
+from gate.verdict.reasons import not_finite_result, only_renamed
 from gate.verdict.request import GateRequest
 from gate.verdict.resume_verdict import kill_findings, resume_findings
 from gate.verdict.sources import saved_and_asked, splits_by_listing, undeclared_reads
@@ -347,6 +347,7 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
             not_its_own=_not_its_own(assessment, request),
             pins=_pins(decision, facts),
             missed=missed,
+            renamed=0 if decision.decided is None else only_renamed(decision.decided),
         ),
         passes=decision.passes,
         over_budget=decision.over_budget,

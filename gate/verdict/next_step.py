@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.comparison.differences import NotFinite, OtherSetting
@@ -50,6 +51,12 @@ SHORT_COMMIT = 12
 FEW_PINS = 3
 SAVE_LINES = "docs/resume.md has the lines to copy."
 RESUME_LIST = "See docs/resume.md for what a checkpoint has to hold and in which order to load it."
+# what a pair, or a file beside code, leaves open
+OPEN: Final = {
+    HowKnown.EITHER: "Each may be the cause; other changes are not ruled out.",
+    HowKnown.EITHER_OF_ALL: "Either may be the cause.",
+    HowKnown.READ_AMONG: "The training reads it; other changes are not ruled out.",
+}
 LOOK = "Find out what this change does to the training, and undo it."
 
 
@@ -64,6 +71,7 @@ class ReaderPlace:
     this pull request did not move it. `change` is what of it is shown first. `pins` are packages
     as they were, `name==version`. `missed`: a threshold is, which no new baseline cures.
     `recorded_from` is the commit of the entry, empty where it is the one that was trained.
+    `renamed` is how many tensors have other names, where nothing but names differs.
     """
 
     config: str
@@ -78,6 +86,7 @@ class ReaderPlace:
     pins: tuple[str, ...] = ()
     missed: bool = False
     recorded_from: str = ""
+    renamed: int = 0
 
 
 def reader_place(request: GateRequest, proposed: str = "") -> ReaderPlace:
@@ -267,8 +276,8 @@ def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str
 
 def _look_at(change: ShownChange) -> str:
     """To be undone where it is the cause; where it only may be, to be looked at."""
-    if change.how is HowKnown.EITHER:
-        return f"look at {change.places} first. Either may be the cause."
+    if change.how in OPEN:
+        return f"look at {change.places} first. {OPEN[change.how]}"
     if change.candidates:
         return f"look at {change.places} first, changed lines that ran before it."
     if change.how is HowKnown.RAN:
@@ -342,6 +351,12 @@ def _data_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]
 
 
 def _not_comparable(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    if place.renamed:
+        what = "the tensor" if place.renamed == 1 else f"the {place.renamed:,} tensors"
+        return (
+            _step(f"{UNINTENDED}: rename {what} back."),
+            *_accept(place, INTENDED, "new names of tensors"),
+        )
     return (
         _step(
             _look(None, place.change)

@@ -332,8 +332,17 @@ def not_common(comparison: Comparison) -> str:
         if delta not in renamed:
             word = "missing" if delta.kind is TensorChange.MISSING else "not in the baseline"
             return f"tensor {delta.name} is {word}{f'; {words}' if words else ''}"
-    alone = len(renamed) == len(comparison.tensors)
-    return f"{'only names differ: ' if alone else ''}{words}" if words else "nothing in common"
+    only = "only names differ: " if only_renamed(comparison) else ""
+    return f"{only}{words}" if words else "nothing in common"
+
+
+def only_renamed(comparison: Comparison) -> int:
+    """How many tensors have other names, where nothing but names differs; else 0."""
+    if comparison.steps_expected != comparison.steps_observed or comparison.series:
+        return 0
+    one_sided = [delta for delta in comparison.tensors if delta.kind in ONE_SIDED]
+    renamed, _ = _renamed(one_sided)
+    return len(renamed) // PAIR if len(renamed) == len(comparison.tensors) else 0
 
 
 def _renamed(

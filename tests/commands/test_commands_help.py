@@ -13,10 +13,11 @@ from harmless import log_faults
 from typer.core import TyperGroup
 
 from gate.cli import QUICK_VERBS, answer
-from gate.commands.verbs import GROUPS, HIDDEN, OPERATE, SENTENCES, VERBS, Verbs
+from gate.commands.verbs import HEADINGS, HIDDEN, VERBS, Verbs
 from gate.errors import TRACEBACK
 from gate.system.version import VERSION
 
+SHOWN = [name for name, verb in VERBS.items() if verb.heading != HIDDEN]
 VERB = re.compile(r"^  ([a-z-]+) +(\S.*)$", re.MULTILINE)
 
 
@@ -36,12 +37,10 @@ def _verbs(text: str) -> dict[str, str]:
 
 
 def test_every_verb_stands_under_one_heading() -> None:
-    named = [name for names in GROUPS.values() for name in names]
-    assert len(named) == len({*named})
-    assert {*named} <= {*VERBS, *QUICK_VERBS} - HIDDEN
+    assert {verb.heading for verb in VERBS.values()} == {*HEADINGS, HIDDEN}
     headings = re.findall(r"^([A-Z][a-z]+):$", _help(), re.MULTILINE)
-    assert headings == ["Options", *GROUPS, OPERATE]
-    assert {*_verbs(_help())} == {*VERBS, *QUICK_VERBS} - HIDDEN
+    assert headings == ["Options", *HEADINGS]
+    assert {*_verbs(_help())} == {*SHOWN, *QUICK_VERBS}
 
 
 def test_a_shell_completes_verbs_and_options() -> None:
@@ -79,7 +78,7 @@ def test_the_list_says_of_each_verb_what_the_verb_says_of_itself() -> None:
         for name in VERBS
         if (command := verbs.get_command(None, name)) is not None and not command.hidden
     }
-    assert own == SENTENCES
+    assert own == {name: VERBS[name].sentence for name in SHOWN}
 
 
 def test_the_help_imports_no_verb() -> None:
@@ -136,9 +135,8 @@ def test_what_no_code_expects_is_one_safe_line_and_3(
 
 @pytest.mark.parametrize("width", [40, 80, 110])
 def test_each_example_can_be_copied_whole(width: int) -> None:
-    for name in VERBS:
-        if name not in HIDDEN:
-            _example_can_be_copied(name, width)
+    for name in SHOWN:
+        _example_can_be_copied(name, width)
 
 
 def _example_can_be_copied(name: str, width: int) -> None:

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "schema": SHOWING,
     **dict.fromkeys(QUICK_VERBS, frozenset()),
 }
-MODULES = {name: module for name, (module, _) in VERBS.items()} | QUICK_VERBS
+MODULES = {name: verb.module for name, verb in VERBS.items()} | QUICK_VERBS
 SLOW = WEB | KEYS | NUMBERS | SHOWING
 TOLD = """
 import sys

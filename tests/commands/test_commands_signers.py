@@ -251,6 +251,30 @@ def test_a_vault_that_gives_no_key_is_refused_before_anything_is_trained(
     assert [asked for asked, _ in vault.asked if not asked.startswith("GET")] == []
 
 
+def test_a_vault_that_is_down_stops_no_training_and_fails_the_seal_of_a_pass_alone(
+    passing: Project, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with FakeVault() as server:
+        gone = server.variables
+    for name, value in gone.items():
+        monkeypatch.setenv(name, value)
+    out = tmp_path / "out"
+    ended = run("gate", "--out", out, "--signing-key", "vault:transit/gate")
+    told = f"warning: Vault at {gone['VAULT_ADDR']} cannot be reached, so the signing key is not"
+    assert told in ended.err
+    assert (ended.code, "the runs themselves were judged: reproduced" in ended.err) == (3, True)
+    assert not (out / "package.dsse.json").exists()
+    # what does not pass needs no key, and keeps its diagnosis
+    passing.play(losses=["2.5", "2.25", "9.0"])
+    passing.commit()
+    ended = run("gate", "--out", out, "--signing-key", "vault:transit/gate")
+    assert told in ended.err
+    assert (ended.code, json.loads((out / "verdict.json").read_text())["outcome"]) == (
+        1,
+        "code-drift",
+    )
+
+
 @pytest.mark.parametrize(("words", "status"), [(("retire",), "retired"), (("revoke",), "revoked")])
 def test_a_key_elsewhere_that_no_longer_counts_is_refused_before_anything_is_trained(
     project: Project, run: Run, vault: FakeVault, words: tuple[str, ...], status: str

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from traced_runs import TracedRuns, changed, line_of
 
+from gate.diagnosis.touched_lines import with_changed_lines
 from gate.diagnosis.traces import compare_traces
 from gate.evidence.trace import Claim
 from gate.harness.tracing.places import OURS, WRAPPERS
+from gate.system.git.changes import ChangedLines
 
 pytestmark = pytest.mark.torch
 
@@ -46,6 +48,7 @@ CHANNELS = changed(
 
 def test_what_a_data_worker_made_is_no_fault_of_an_operator(traced: TracedRuns) -> None:
     found = traced.repeat(WORKERS)
+    assert not found.given
     assert found.claim is Claim.OUTSIDE_VALUE
     assert found.sentence.startswith(
         "a value made outside the traced calls differs, by a worker of a DataLoader (taken at "
@@ -71,6 +74,37 @@ def test_other_data_of_a_worker_is_no_other_code_path_whenever_it_arrives(
         assert (found.claim, found.elsewhere) == (Claim.OUTSIDE_VALUE, True), found.sentence
         assert found.line == line_of(head, "x = next")
         assert "Look at changes to the data" in found.remedy
+
+
+NUMBER = changed(
+    "np.random.default_rng().normal(size=8).astype('float32'))\n",
+    "np.ones(8, 'float32')), 0.5\n",
+    changed(
+        "num_workers=1",
+        "num_workers=1,\n"
+        "    collate_fn=lambda rows: (torch.stack([one[0] for one in rows]), rows[0][1])",
+        changed(
+            "x = next(batches)",
+            "x, weight = next(batches)",
+            changed("square().mean()", "square().mean() * weight", WORKERS),
+        ),
+    ),
+)
+
+
+def test_a_number_that_a_worker_sends_is_no_change_of_the_line_that_uses_it(
+    traced: TracedRuns,
+) -> None:
+    head = changed(", 0.5\n", ", 0.7\n", NUMBER)
+    _, base = traced.trace(NUMBER, last=1)
+    run, traces = traced.trace(head, last=1, lines=True)
+    finding = compare_traces(base, traces, drift=True)
+    assert finding.sentence.endswith("is called with other=0.7 instead of other=0.5")
+    assert finding.given
+    workers = any(facts.facts.get("loader_workers") == "1" for facts in run.rank_facts)
+    sent = ChangedLines(file="script.py", first=line_of(head, ", 0.7"), last=line_of(head, ", 0.7"))
+    told = with_changed_lines(finding, (sent,), traces[0], ".", workers=workers)
+    assert (told.elsewhere, told.changed, told.changed_later) == (True, (), (sent,))
 
 
 def test_a_copy_of_the_model_before_a_change_hides_nothing(traced: TracedRuns) -> None:

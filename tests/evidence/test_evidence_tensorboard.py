@@ -139,9 +139,21 @@ def test_without_a_matching_tag_nothing_is_compared(tmp_path: Path) -> None:
         read(tmp_path, {"x.tfevents.1": losses(1.0)}, "other")
 
 
-def test_a_long_record_is_passed_over(tmp_path: Path) -> None:
-    image = record(text(5, bytes(tensorboard.MAX_SCALAR_BYTES)))
-    assert read(tmp_path, {"x.tfevents.1": image + losses(1.0)}) == {"tensorboard.loss": [(0, 1.0)]}
+def test_an_image_is_passed_over_and_a_scalar_beside_it_is_not(tmp_path: Path) -> None:
+    image = text(1, text(1, b"image") + text(4, bytes(tensorboard.MAX_CHECKED_BYTES)))
+    merged = record(text(5, image) + event(1, b"loss", plain(2.0)))
+    alone = record(text(5, image))
+    assert read(tmp_path, {"x.tfevents.1": losses(1.0) + merged + alone}) == {
+        "tensorboard.loss": [(0, 1.0), (1, 2.0)]
+    }
+
+
+def test_a_record_of_no_event_s_size_is_passed_over(tmp_path: Path) -> None:
+    # masked_crc is too slow for it, and nobody looks at its checksum
+    huge = bytes(tensorboard.MAX_EVENT_BYTES + 1)
+    size = struct.pack("<Q", len(huge))
+    huge = size + struct.pack("<I", tensorboard.masked_crc(size)) + huge + bytes(4)
+    assert read(tmp_path, {"x.tfevents.1": huge + losses(1.0)}) == {"tensorboard.loss": [(0, 1.0)]}
 
 
 @each_row(

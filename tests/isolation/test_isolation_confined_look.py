@@ -24,6 +24,7 @@ from gate.errors import (
     ExitCode,
     GateError,
     InternalError,
+    KeyServiceDownError,
     RunError,
     SealServiceError,
     SettingsError,
@@ -88,6 +89,7 @@ def test_an_answer_of_another_form_is_refused(data: bytes) -> None:
         (AttestationError("a"), AttestationError, ExitCode.FAIL),
         # what no reader raises keeps the exit code of the kind that it is of, or is of none
         (SealServiceError("a"), AttestationError, ExitCode.FAIL),
+        (KeyServiceDownError("a"), KeyServiceDownError, ExitCode.FAIL),
         (RunError("a"), EvidenceError, ExitCode.ERROR),
     ],
 )

@@ -92,6 +92,21 @@ def test_whatever_the_store_raises_is_a_sentence(bench: Bench, history: Path) ->
     assert outcome.kept[0].startswith(f"No line was added to the history in {history}: ")
 
 
+def test_what_a_service_says_is_in_the_sentence_too(bench: Bench, history: Path) -> None:
+    bench.project.settings(f"publish: {{history: '{history}'}}\n")  # type: ignore[attr-defined] # as above
+
+    def refusing(_: str) -> HistoryStore:
+        raise EvidenceError("the store answered 403", hint="Log in.", details=("no such bucket",))
+
+    adapters = bench.adapters()
+    adapters = replace(adapters, publishers=replace(adapters.publishers, history=refusing))
+    fault = EvidenceError("nothing was recorded")
+    secrets = InputSecrets({}, FILES)
+    outcome = run_and_deliver(bench.request(), adapters, secrets, raising(fault))
+    (kept,) = outcome.kept
+    assert kept.endswith(f"{history}: the store answered 403: no such bucket. Log in.")
+
+
 def test_a_lines_facts_are_plain_json(bench: Bench, history: Path) -> None:
     delivered(bench, history, EvidenceError("x"))
     (path,) = history.glob("*/*.jsonl")

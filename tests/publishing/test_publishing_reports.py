@@ -23,6 +23,7 @@ DIGEST = f"sha256:{'c0ffee' * 10}abcd"
 PUBLISHED = PublishedPackage(
     reference=f"registry.example.org/team/runs@{DIGEST}",
     tag="commit-c0ffee",
+    tracker="MLflow",
     tracked_run="run1",
     model_version="tiny version 3",
 )

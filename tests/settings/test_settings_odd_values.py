@@ -125,8 +125,7 @@ def test_no_number_is_so_large_that_it_means_nothing() -> None:
 
 
 def test_a_blank_text_is_refused() -> None:
-    # without `as` it is named by its place, and an empty one is none
-    assert _taken("string", "", "  ", "\n", but=(*WORDS, "data.0.as")) == set()
+    assert _taken("string", "", "  ", "\n", but=WORDS) == set()
 
 
 def test_a_list_names_nothing_twice() -> None:
@@ -210,6 +209,10 @@ def test_other_numbers_are_what_they_look_like(number: str) -> None:
         (
             f"isolation: {{image: 'sha256:{'0' * 64}', gpus: [all, '0']}}",
             "gpus: all includes every other one",
+        ),
+        (
+            f"  device: cpu\nisolation: {{image: 'sha256:{'0' * 64}', gpus: ['0']}}",
+            "isolation.gpus: names GPUs, and train.device: cpu hides every one: remove ",
         ),
         ("cluster: {folder: /s}", "cluster: folder needs an engine, such as engine: slurm"),
         ("cluster: {queue_seconds: 9}", "cluster: queue_seconds needs an engine"),

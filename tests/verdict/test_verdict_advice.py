@@ -39,6 +39,20 @@ NOT_STARTED = RunError("strict-1 could not be started", hint="Install the engine
 
 
 @pytest.mark.parametrize(
+    ("renamed", "text"),
+    [(1, "rename the tensor back."), (2, "rename the 2 tensors back.")],
+)
+def test_where_only_names_differ_the_next_step_is_about_the_names(renamed: int, text: str) -> None:
+    back, accept, *_ = next_steps(
+        Outcome.NOT_COMPARABLE, replace(HERE, renamed=renamed), passes=False
+    )
+    assert back.text == f"If unintended: {text}"
+    assert accept.accepts
+    assert "new baseline" in accept.text
+    assert "--reason 'new names of tensors'" in accept.command
+
+
+@pytest.mark.parametrize(
     ("fault", "doctor"),
     [(RAISED, False), (LATE, False), (InternalError(ValueError("x")), False), (NOT_STARTED, True)],
 )

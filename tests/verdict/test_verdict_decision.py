@@ -44,6 +44,7 @@ from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Level
 from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Decision, EntropyDraw, Facts
+from gate.verdict.reasons import only_renamed
 from gate.verdict.verdict import Answer, Outcome, RecordedRuns
 
 
@@ -128,6 +129,12 @@ def _renamed(before: dict[str, bytes], after: dict[str, bytes]) -> str:
     )
     decision = decide(facts_of(head=run, baseline=entry))
     assert row(decision) == (Outcome.NOT_COMPARABLE, False)
+    # the next step is about names where the cause is
+    assert decision.decided is not None
+    renamed = only_renamed(decision.decided)
+    assert decision.cause.startswith("only names differ: " * bool(renamed))
+    assert (f"{renamed} tensor" in decision.cause) or not renamed
+    assert bool(renamed) is ("only names differ" in decision.cause)
     return decision.cause
 
 
