@@ -221,7 +221,7 @@ def test_thousands_of_files_are_told_as_their_folders(harness: Harness, data: Pa
 def test_after_so_many_files_no_more_is_looked_at(tmp_path: Path) -> None:
     outside = OutsideReads(str(tmp_path / "tree"), {})
     for number in range(MAX_KNOWN + 1):
-        outside.opened((f"/nowhere/{number}", "r", os.O_WRONLY))
+        outside.opened((f"/nowhere/{number}", "w", os.O_WRONLY | os.O_TRUNC))
     # what is no path would raise, if it were looked at
     outside.opened((object(), "r", 0))
 

@@ -95,14 +95,19 @@ class Children:
 
     def hook_multiprocessing(self) -> None:
         """`multiprocessing.util` has been imported: the start of each worker that is not forked."""
+        from ..sources.outside import tell_program
+
         util = sys.modules["multiprocessing.util"]
         plain = util.spawnv_passfds
 
-        def spawn(path: Any, args: Any, passed: Any) -> Any:
+        def start(path: Any, args: Any, passed: Any) -> Any:
             self.look_at(lambda: Command(_program(path, args)))
+            if not _calling_module().startswith("multiprocessing."):
+                # no event of Python's tells of it
+                tell_program()
             return plain(path, args, passed)
 
-        util.spawnv_passfds = _named_like(spawn, plain)  # type: ignore[attr-defined]
+        util.spawnv_passfds = _named_like(start, plain)  # type: ignore[attr-defined]
 
     def hook_forks(self) -> None:
         """`multiprocessing.popen_fork` has been imported: every kind of worker is asked by it."""
@@ -143,7 +148,7 @@ class Children:
 
         def start(*args: Any, **named: Any) -> Any:
             # what `subprocess` starts has been looked at already
-            if sys._getframe(1).f_globals.get("__name__") != "subprocess":  # noqa: SLF001 - inspect offers only slower copies
+            if _calling_module() != "subprocess":
                 self.look_at(lambda: read(*args, **named))
             return plain(*args, **named)
 
@@ -206,6 +211,15 @@ class Children:
             "lost": lost,
         }
         output.append_line("children", {**record, "file": place.file[-200:], "line": place.line})
+
+
+def _calling_module() -> str:
+    """The module that called the hook which asks; empty where a new thread begins with that."""
+    try:
+        frame = sys._getframe(2)  # noqa: SLF001 - inspect offers only slower copies
+    except ValueError:
+        return ""
+    return str(frame.f_globals.get("__name__"))
 
 
 def _named_like(function: Any, plain: Any) -> Any:

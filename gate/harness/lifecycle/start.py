@@ -123,6 +123,7 @@ def start(environ: Mapping[str, str]) -> None:
         MESSAGES: lambda: _hook_completions(MESSAGES),
         "uuid": _hook_reads,
         "secrets": _hook_reads,
+        "ssl": _hook_reads,
         "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
         "multiprocessing.popen_fork": lambda: _hook_starters(children.hook_forks),
         "random": lambda: _seed("random", "seed_python", settings),
@@ -145,7 +146,8 @@ def start(environ: Mapping[str, str]) -> None:
 def _watch_files(settings: HarnessSettings, environ: Mapping[str, str]) -> None:
     """Before the script can open anything."""
     try:
-        from ..sources.outside import hook_variables, install
+        from ..sources.outside import install
+        from ..sources.variables import hook_variables
 
         install(settings.tree, environ)
         hook_variables()

@@ -1,12 +1,13 @@
-"""Files outside the commit that the training opens, and variables that it lacks.
+"""Files outside the commit that the training opens.
 
 An audit hook sees what passes Python's own `open` and `os.open`. The hook stands in every Python
 process, so its first line leaves for any other event. A file is looked at once, and after
 `MAX_KNOWN` files no more is looked at. What a library opens in C is found where it is open still,
 or mapped, when the process takes its first step or ends; no line is known of it then.
 
-Of a variable only a miss costs anything: what is there is handed on at once. Names alone are told,
-never a value. Imported by every Python process of a training, so nothing heavy is imported here.
+Where the run can put a link (the commit's copy, its home, its folder for temporary files) a name
+says nothing: what it leads to counts. Imported by every Python process of a training, so nothing
+heavy is imported here.
 """
 
 from __future__ import annotations
@@ -33,21 +34,37 @@ OUT_OF_SIGHT = frozenset(
         *("ctypes.dlopen", "ctypes.dlsym", "mmap.__new__", "socket.connect", "socket.sendto"),
         *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
         # its file is read in C, and a second name leads to a file of elsewhere
-        *("sqlite3.connect", "os.link"),
+        *("sqlite3.connect", "os.link", "os.getxattr"),
     )
 )
 LISTINGS = frozenset(("os.listdir", "os.scandir"))
+# by which a name that is known comes to lead elsewhere
+NEW_NAMES = frozenset(("os.symlink", "os.rename"))
 # what the machine says of itself, and its configuration
-MACHINE = ("/proc/", "/sys/", "/etc/", "/run/", "/var/run/", "/boot/", "/dev/shm/")  # noqa: S108 - read
+MACHINE = (
+    *("/proc/", "/sys/", "/etc/", "/run/", "/var/run/", "/boot/"),
+    # files by their numbers, as below /proc
+    *("/dev/fd/", "/dev/shm/"),  # noqa: S108 - read
+)
+# what no seed sets, as files
+ENTROPY = "entropy"
+OF_ENTROPY = frozenset(
+    ("/dev/urandom", "/dev/random", "/dev/hwrng", "/proc/sys/kernel/random/uuid")
+)
 MAX_KNOWN = 5_000
-MAX_KNOWN_OF_TREE = 2_000
+MAX_KNOWN_OWN = 2_000
 # The first files of a folder have a line each, and those of all folders in one; more are counted.
 OF_A_FOLDER = 8
 OF_SEVERAL_FOLDERS = 16
 COUNTS = frozenset(4**power for power in range(2, 8))
 # a path is told in as many characters as a call is
 MAX_PATH = 200
-WRITTEN = os.O_WRONLY | os.O_CREAT
+# what is in the file afterwards is the training's own
+NEW_CONTENT = os.O_TRUNC | os.O_EXCL
+HEARD = OUT_OF_SIGHT | LISTINGS | NEW_NAMES | {"open"}
+UPWARDS = f"{os.pardir}{os.sep}"
+# what reads a zip archive for an `import`
+IMPORTERS = frozenset(("importlib", "zipimport"))
 # what is imported is the environment's, which is told by the distributions
 CODE = (".py", ".pyc", ".pyi", ".so")
 # The system's own. Not all of /usr/share, /opt and /var: data sets are put there too.
@@ -99,8 +116,11 @@ class OutsideReads:
         # asked of every file: most have another name
         self._changed_names = {path.rpartition(os.sep)[2] for path in self._changed}
         self._passed = tuple(_passed_over(self._tree, environ, declared))
+        # where the training may put a link
+        self._own = (self._tree, *_folders_of_the_run(environ))
         self._known: set[str] = set()
-        self._known_of_tree: set[str] = set()
+        self._known_own: set[str] = set()
+        self._written: set[str] = set()
         self._folders: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._reported: set[str] = set()
@@ -109,32 +129,53 @@ class OutsideReads:
         self._began_ns = time.time_ns()
         # the thread in which the harness itself reads, while it does
         self.surveyor: int | None = None
+        # where a line of the training's stands above whatever it asked for
+        self.main_thread = get_ident()
 
     def opened(self, args: tuple[Any, ...]) -> None:
         """A file is about to be opened: its name or number, its mode and its flags."""
         if self.surveyor is not None and get_ident() == self.surveyor:
             return
-        path, _, flags = args
+        path, mode, flags = args
         if isinstance(path, int) or (self._full and not self._changed):
             return
-        whole = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - as above
+        name = os.fsdecode(path)
+        # a step up from behind a link leads elsewhere than the name says
+        plain = os.path.realpath if UPWARDS in name else os.path.abspath
+        whole = plain(name)
+        if whole in OF_ENTROPY:
+            _tell(ENTROPY, whole)
         if whole.startswith(MACHINE):
             _tell_unseen(whole[: whole.index(os.sep, 1) + 1])
-        if self._changed and not flags & WRITTEN:
-            self._look_for_changed(whole)
-        if self._full:
+        elif mode is None and os.path.isdir(whole):  # noqa: PTH112 - as above
+            # by its number files can be opened whose names no event has; `open` itself opens none
+            _tell_folder()
             return
-        # what the training writes, it may read again
-        if self._is_new(whole) and not flags & WRITTEN:
+        writes = flags & os.O_ACCMODE == os.O_WRONLY or bool(flags & NEW_CONTENT)
+        if self._changed and not writes:
+            self._look_for_changed(whole)
+        if not self._full and self._is_new(whole, flags) and not writes:
             self._look(self._without_links(whole))
 
     def listed(self, args: tuple[Any, ...]) -> None:
         """A folder is about to be listed: whoever has the names of its files may need no more."""
         path = args[0] or "."
         if not isinstance(path, int):
-            whole = _folder(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - as above
-            if not whole.startswith((self._tree, *self._passed)):
+            whole = _folder(os.path.realpath(os.fsdecode(path)))
+            if not whole.startswith((*self._own, *self._passed)):
                 _tell_unseen("os.listdir")
+
+    def named(self, event: str, args: tuple[Any, ...]) -> None:
+        """A link is about to be made, or something gets another name: what was looked at is old."""
+        source, target = (os.path.abspath(os.fsdecode(path)) for path in args[:2])  # noqa: PTH100 - as above
+        if event == "os.rename" and not os.path.islink(source):  # noqa: PTH114 - as above
+            whole = os.path.realpath(source)
+            if not whole.startswith((*self._own, *self._passed)) and target.startswith(self._own):
+                _tell_unseen(event)
+            if not os.path.isdir(source):  # noqa: PTH112 - as above
+                return
+        self._known_own.clear()
+        self._folders.clear()
 
     def imported(self) -> None:
         """Look for modules, and places of some, that are no Python of the commit nor installed."""
@@ -147,9 +188,8 @@ class OutsideReads:
         # a folder that is searched may get a module that was not there
         for path in (*map(str, filter(None, loaded)), *map(_folder, sys.path)):
             # in a compiled one of the commit's own no hook sees anything
-            known = (
-                ".so" not in path if path.startswith(self._tree) else path.startswith(self._passed)
-            )
+            installed = path.startswith((*self._own, *self._passed))
+            known = ".so" not in path if path.startswith(self._tree) else installed
             if path.startswith(os.sep) and path != os.sep and not known:
                 SOURCES.report(Source(UNSEEN, "import", CodeLine(), []))
 
@@ -161,7 +201,7 @@ class OutsideReads:
         # in the order of names: that of addresses is another in each run
         for path in sorted({*_mapped(), *_open()}):
             self._look_for_changed(path)
-            if ".so" not in path and not path.startswith(self._tree) and self._is_new(path):
+            if ".so" not in path and not path.startswith(self._own) and self._is_new(path):
                 try:
                     self._tell(path, CodeLine(), [])
                 except OSError:
@@ -216,25 +256,36 @@ class OutsideReads:
                 ):
                     yield entry.path
 
-    def _is_new(self, whole: str) -> bool:
-        """Whether this file may be data and was not looked at."""
+    def _is_new(self, whole: str, flags: int = os.O_RDONLY) -> bool:
+        """Whether this file may be data and was not looked at; what is written may be read again.
+
+        Not what was there before, and so not where the file could not be written after all.
+        """
         if whole.startswith(self._passed):
             return False
-        in_tree = whole.startswith(self._tree)
-        if whole.endswith(CODE):
-            if not in_tree:
-                _tell_unseen("open")
-            return False
-        known = self._known_of_tree if in_tree else self._known
+        own = whole.startswith(self._own)
+        known = self._known_own if own else self._known
         if whole in known:
+            new = whole in self._written and not flags & NEW_CONTENT and self._is_older(whole)
+            self._written.discard(whole)
+            return new
+        # of a file of code each line that reads it is told
+        if not own and whole.endswith(CODE):
+            return True
+        if own and len(known) >= MAX_KNOWN_OWN:
+            return True
+        if len(known) >= MAX_KNOWN:
+            self._full = True
+            _report_unseen("open")
             return False
-        if len(known) >= (MAX_KNOWN_OF_TREE if in_tree else MAX_KNOWN):
-            self._full = not in_tree
-            if self._full:
-                _tell_unseen("open")
-            return False
-        known.add(whole)
+        if flags & NEW_CONTENT or flags & os.O_ACCMODE != os.O_WRONLY:
+            known.add(whole)
+        if flags & NEW_CONTENT:
+            self._written.add(whole)
         return True
+
+    def _is_older(self, whole: str) -> bool:
+        return os.stat(whole).st_mtime_ns < self._began_ns  # noqa: PTH116 - as above
 
     def _without_links(self, whole: str) -> str:
         folder, _, name = whole.rpartition(os.sep)
@@ -245,15 +296,18 @@ class OutsideReads:
         return os.path.realpath(path) if os.path.islink(path) else path  # noqa: PTH114 - as above
 
     def _look(self, path: str) -> None:
-        if path.startswith(self._tree):
-            if path.endswith(CONFIGURATIONS):
-                # most processes read no such file
-                from .configuration import note_opened
-
-                note_opened(path)
-            self._look_for_pointer(path)
+        if path.startswith(self._own):
+            if path.startswith(self._tree):
+                self._look_in_tree(path)
             return
+        if path in OF_ENTROPY:
+            _tell(ENTROPY, path)
         if path.startswith(self._passed):
+            return
+        if path.endswith(CODE):
+            if not _tell_unseen("open"):
+                # an `import`, whatever is left of its module when the process ends
+                _report_unseen("import")
             return
         # most processes come to no such file
         from ..user_code import caller_of, user_stack
@@ -261,9 +315,17 @@ class OutsideReads:
         frame = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
         caller = caller_of(frame)
         # what a library reads while it is imported is its own
-        if not caller.importing:
+        if not caller.importing or _by_importer():
             self._known.add(path)
             self._tell(path, caller.place, user_stack(frame))
+
+    def _look_in_tree(self, path: str) -> None:
+        if path.endswith(CONFIGURATIONS):
+            # most processes read no such file
+            from .configuration import note_opened
+
+            note_opened(path)
+        self._look_for_pointer(path)
 
     def _tell(self, path: str, place: CodeLine, stack: list[str]) -> None:
         from .recorded import READ, SOURCES, Source
@@ -303,7 +365,7 @@ class OutsideReads:
         """Say on stderr that the script reads a pointer of Git LFS as if it were data."""
         if self._pointers >= MAX_POINTERS or os.stat(path).st_size not in POINTER_BYTES:  # noqa: PTH116 - as above
             return
-        self._known_of_tree.add(path)
+        self._known_own.add(path)
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             begins = os.read(number, len(POINTER_BEGINS))
@@ -319,43 +381,96 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
     """Look at what this process opens from now on; an audit hook cannot be taken away again."""
     global _outside
     _outside = OutsideReads(tree, environ)
-    opened, listed = _outside.opened, _outside.listed
+    opened, listed, named = _outside.opened, _outside.listed, _outside.named
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
-        if event != "open" and event not in OUT_OF_SIGHT and event not in LISTINGS:
+        if event not in HEARD:
             return
         try:
             if event == "open":
                 opened(args)
             elif event in LISTINGS:
                 listed(args)
+            elif event in NEW_NAMES:
+                named(event, args)
             else:
                 _tell_unseen(event)
         except Exception:
             # what the harness cannot find out must not be the script's worry
             return
 
+    def in_child() -> None:
+        if _outside is not None:
+            _outside.main_thread = get_ident()
+
+    os.register_at_fork(after_in_child=in_child)
     sys.addaudithook(on_event)
 
 
-def _tell_unseen(what: str) -> None:
-    """Tell that a line of the user's own does what no hook can follow."""
-    from ..user_code import caller_of, user_stack
-    from .recorded import SOURCES, UNSEEN, Source
+def _tell_unseen(what: str) -> bool:
+    """Tell that a line of the user's own does what no hook can follow; False as for `_tell`."""
+    from .recorded import UNSEEN
 
-    if SOURCES.full(UNSEEN):
-        return
+    return _tell(UNSEEN, what)
+
+
+def _tell(kind: str, what: str) -> bool:
+    """Tell what a line of the user's own does.
+
+    False where a library does it for itself: what one does while it is imported, or where no line
+    of the user's is above it, belongs to the environment. Nobody's line is above what a thread
+    does, though, whoever handed it to that.
+    """
+    from ..user_code import CodeLine, caller_of, user_stack
+    from .recorded import SOURCES, Source
+
+    if SOURCES.full(kind):
+        return True
+    frame = _outer_frame()
+    # where the hook looks around on its own it is found above
+    if _by_harness(frame):
+        return True
+    stack, caller = user_stack(frame), caller_of(frame)
+    in_main = _outside is None or get_ident() == _outside.main_thread
+    if caller.importing or (not stack and in_main):
+        return False
+    SOURCES.report(Source(kind, what, caller.place if stack else CodeLine(), stack))
+    return True
+
+
+def _outer_frame() -> FrameType | None:
+    """The first frame above the hook itself."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None and frame.f_globals is globals():
-        # the hook itself; where it looks around on its own, `_by_harness` finds it above
         frame = frame.f_back
-    stack = user_stack(frame)
-    # a library's own, and what one does while it is imported, belongs to the environment
-    if not stack or _by_harness(frame):
-        return
-    caller = caller_of(frame)
-    if not caller.importing:
-        SOURCES.report(Source(UNSEEN, what, caller.place, stack))
+    return frame
+
+
+def _report_unseen(what: str) -> None:
+    """Tell it without a line, whoever does it."""
+    from ..user_code import CodeLine
+    from .recorded import SOURCES, UNSEEN, Source
+
+    SOURCES.report(Source(UNSEEN, what, CodeLine(), []))
+
+
+def _tell_folder() -> None:
+    """Tell that a folder is opened by its number, unless `shutil` does to remove what is in it."""
+    frame = _outer_frame()
+    if frame is None or not (
+        frame.f_globals.get("__name__") == "shutil" and "rmtree" in frame.f_code.co_name
+    ):
+        _tell_unseen("os.open")
+
+
+def _by_importer() -> bool:
+    """Whether the import system itself reads, for whoever imports."""
+    frame = _outer_frame()
+    return frame is not None and _package(frame) in IMPORTERS
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _by_harness(frame: FrameType | None) -> bool:
@@ -364,13 +479,18 @@ def _by_harness(frame: FrameType | None) -> bool:
 
     own = __name__.partition(".")[0]
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).partition(".")[0] == own:
+        if _package(frame) == own:
             # the hook that a call goes through hands it on: what is below it is the call's
             return frame.f_code.co_name not in {"start", "__call__"}
         if not in_library(frame.f_code.co_filename):
             return False
         frame = frame.f_back
     return False
+
+
+def tell_program() -> None:
+    """A line of the user's own starts a program, and no event says so."""
+    _tell_unseen("subprocess.Popen")
 
 
 class OwnReads:
@@ -420,9 +540,14 @@ def _open() -> Iterator[str]:
             yield path
 
 
+def _folders_of_the_run(environ: Mapping[str, str]) -> Iterable[str]:
+    """How the names begin of files that only the run itself can have written."""
+    given = [environ.get(name, "") for name in ("HOME", "TMPDIR", "REPRO_GATE_OUT")]
+    return _below([*given, *map(os.path.realpath, filter(None, given))])
+
+
 def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> Iterable[str]:
-    """How the names begin of files that are no data, or declared, or the run's own."""
-    own = [environ.get(n, "") for n in ("HOME", "TMPDIR", "REPRO_GATE_OUT", "REPRO_GATE_DATA")]
+    """How the names begin of files that are no data, or declared."""
     # installed packages, and the harness's own folder; what else is there is nobody's environment
     imported = [
         entry
@@ -431,15 +556,19 @@ def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> 
     ]
     imported.append(os.path.dirname(__file__.rpartition(f"{os.sep}sources")[0]))  # noqa: PTH120 - as above
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
-    several = [*imported, *own, *declared, *prefixes.difference(COMMON_PREFIXES)]
+    data = environ.get("REPRO_GATE_DATA", "")
+    several = [*imported, data, *declared, *prefixes.difference(COMMON_PREFIXES)]
     roots = [*SYSTEM, *several, *map(os.path.realpath, filter(None, several))]
     for prefix in COMMON_PREFIXES:
         roots += [f"{prefix}/{name}" for name in OF_A_PREFIX]
         roots += [f"{prefix}/share/{name}" for name in SHARED]
-    absolute = (root for root in roots if root.startswith(os.sep) and root.strip(os.sep))
-    folders = dict.fromkeys(_folder(os.path.normpath(root)) for root in absolute)
     # with a version behind it
-    return (*folders, "/usr/local/cuda-")
+    return (*_below(roots), "/usr/local/cuda-")
+
+
+def _below(roots: Iterable[str]) -> Iterable[str]:
+    absolute = (root for root in roots if root.startswith(os.sep) and root.strip(os.sep))
+    return dict.fromkeys(_folder(os.path.normpath(root)) for root in absolute)
 
 
 def _folder(path: str) -> str:
@@ -451,67 +580,3 @@ def _short(path: str) -> str:
     while len(path) > MAX_PATH:
         path = _folder(os.path.dirname(path.rstrip(os.sep)))  # noqa: PTH120 - as above
     return path
-
-
-MAX_LOOKS = 5_000
-MAX_NAMES = 20
-MAX_NAME = 100
-# what asks on the user's behalf: `os.getenv`, `os.environ.get`, `in`
-THROUGH = frozenset(("os", "_collections_abc", "collections.abc"))
-OURS = frozenset((__name__.partition(".")[0], "sitecustomize"))
-LIBRARIES = (f"{sys.base_prefix}/lib", f"{sys.prefix}/lib", "<")
-_looks = 0
-_told_places: set[str] = set()
-
-
-def hook_variables() -> None:
-    """Look at each question to `os.environ` that has no answer; once, however often called."""
-    kind: Any = type(os.environ)
-    plain = kind.__getitem__
-    if getattr(plain, "__module__", "") == __name__:
-        return
-
-    def value_of(self: Any, key: Any) -> Any:
-        try:
-            return plain(self, key)
-        except KeyError:
-            _missed(self, key)
-            raise
-
-    kind.__getitem__ = value_of
-
-
-def _missed(asked: Any, key: Any) -> None:
-    global _looks
-    _looks += 1
-    if (
-        asked is not os.environ
-        or _looks > MAX_LOOKS
-        or len(_told_places) >= MAX_NAMES
-        or key in _told_places
-    ):
-        return
-    try:
-        if len(key) <= MAX_NAME and key.isprintable():
-            _look(sys._getframe(2), key)  # noqa: SLF001 - inspect offers only slower copies
-    except Exception:
-        # what the harness cannot find out must not be the script's worry
-        return
-
-
-def _look(frame: FrameType | None, key: str) -> None:
-    while frame is not None and frame.f_globals.get("__name__") in THROUGH:
-        frame = frame.f_back
-    # most questions are Python's own, and need no import to tell
-    if frame is None or frame.f_code.co_filename.startswith(LIBRARIES):
-        return
-    # so are the harness's, and those of the module by which Python starts it
-    if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
-        return
-    from ..user_code import users_frame
-    from .recorded import SOURCES, VARIABLE
-
-    user = users_frame(frame, frozenset())
-    if user is not None:
-        _told_places.add(key)
-        SOURCES.found_at(VARIABLE, key, user)

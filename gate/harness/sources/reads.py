@@ -60,7 +60,11 @@ class Reading:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """As the plain one."""
-        frame = _get_frame(1)
+        try:
+            frame = _get_frame(1)
+        except ValueError:
+            # a new thread begins with it: no line is above
+            return self._plain(*args, **named)
         known = self._lines.get(id(frame.f_code))
         if known is None or (known[1] and frame.f_lasti not in known[1]):
             self._look(frame, args, named)
@@ -160,7 +164,7 @@ def _order_of(path: Any) -> tuple[str, str]:
 
 
 def hook_reads() -> None:
-    """Hook what `os` and `time` offer, and `uuid1` of `uuid`; each once, however often called."""
+    """Hook what `os`, `time`, `uuid` and `ssl` offer; each once, however often called."""
     for name in ("urandom", "getrandom"):
         replace_function(os, name, ENTROPY, OF_ENTROPY)
     replace_function(os, "getpid", PROCESS, NOBODY)
@@ -168,13 +172,15 @@ def hook_reads() -> None:
         replace_function(os, name, ORDER, OF_DIRECTORIES)
     for name in CLOCKS:
         replace_function(time, name, CLOCK, NOBODY)
-    random, uuid = (sys.modules.get(name) for name in ("random", "uuid"))
+    random, uuid, ssl = (sys.modules.get(name) for name in ("random", "uuid", "ssl"))
     if random is not None and not isinstance(vars(random)["_urandom"], Reading):
         # what SystemRandom reads
         vars(random)["_urandom"] = os.urandom
     if uuid is not None:
         # made of the clock and the machine, without asking for entropy
         replace_function(uuid, "uuid1", ENTROPY, NOBODY)
+    if ssl is not None:
+        replace_function(ssl, "RAND_bytes", ENTROPY, NOBODY)
 
 
 def hook_dates() -> None:
