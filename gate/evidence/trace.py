@@ -84,7 +84,8 @@ class TracedCall(Document):
     `file` and `line` are the user's; empty in the backward pass of torch's own operators, where
     `forward_file` and `forward_line` say which call of the forward pass it belongs to. `thread` is
     0 for the main thread. `random`: it draws from a generator, whose state has the digest
-    `random_state`. `compiled`: compiled code made it. `whole`: everything that it was given is in
+    `random_state`. `compiled`: compiled code made it. `by_module`: a module of torch's did, which
+    the line called. `whole`: everything that it was given is in
     the record, so that two records that are equal had equal arguments. `origin`: the values that it
     brings were made past torch.
     """
@@ -102,6 +103,7 @@ class TracedCall(Document):
     random: bool
     random_state: Annotated[str, Field(max_length=64)] = ""
     compiled: bool
+    by_module: bool = False
     arguments: Words
     whole: bool = False
     origin: Origin = Origin.NONE
@@ -214,7 +216,8 @@ class HowKnown(StrEnum):
     """Why a part of the change is shown beside a difference.
 
     `named`: the line that the diagnosis names is in it; `raised`: the line that raised is. `fits`:
-    the numbers that a setting of the optimizer had and has stand in it. `read`: a file that the
+    the numbers that a setting of the optimizer, or an argument of
+    the call where two traces part, had and has stand in it. `read`: a file that the
     training opened. `only`: nothing else of the change can be read by a training. `ran`: of what
     ran before the difference, the nearest; `either`: the same, and beside it a file that the
     training opened or a line that another process may have run. `ran-before-nan`: the nearest that
@@ -259,6 +262,10 @@ class TraceRow(Document):
     here: bool = False
 
 
+# between the arguments of two calls
+INSTEAD_OF: Final = " instead of "
+
+
 class TraceFinding(Document):
     """The first call at which two traced runs part.
 
@@ -271,6 +278,8 @@ class TraceFinding(Document):
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
     at which they part. `elsewhere`: another process made the value, whose lines nobody saw run.
+    `only_uses`: it is the first to read a value that was there before, or was made outside; or a
+    module of torch's makes it, and what that does may have been set elsewhere.
     `draws`: of what they do there only one run draws from a generator.
     `reason` is why no call is named. `changed_seeds` are those that the head
     gives another number than the base commit does, whose number is the former value of each.
@@ -293,6 +302,7 @@ class TraceFinding(Document):
     real_numbers: bool = False
     draws: bool = False
     elsewhere: bool = False
+    only_uses: bool = False
     precision: Name = ""
     file: Annotated[str, Field(max_length=300)] = ""
     line: Annotated[int, Field(ge=0, le=2**31)] = 0
