@@ -303,7 +303,10 @@ def _let_wait(suspect: Suspect) -> str:
         return f"Take the results at {suspect.place} in submission order, not as they complete"
     if suspect.call.startswith(MESSAGES):
         return f"Call wait() on what {suspect.call}() returns at {suspect.place}"
-    return f"Let the training wait for the thread that {suspect.place} starts"
+    return (
+        f"Let the training wait for the thread that {suspect.place} starts, and give it generators "
+        "of its own"
+    )
 
 
 REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {

@@ -24,7 +24,7 @@ def explaining(first: Event, comparison: Comparison) -> tuple[OptimizerSettingCh
     return tuple(
         change
         for change in comparison.optimizer_settings
-        if _explains(change, first) and not _without_effect(change, first, comparison)
+        if _explains(change, first, comparison) and not _without_effect(change, first, comparison)
     )
 
 
@@ -42,11 +42,14 @@ def beside(first: Event, comparison: Comparison) -> tuple[OptimizerSettingChange
     )
 
 
-def _explains(change: OptimizerSettingChange, first: Event) -> bool:
+def _explains(change: OptimizerSettingChange, first: Event, comparison: Comparison) -> bool:
     if first.step is None:
         return True
     # where a setting is not seen at each step, it may differ from the one on that was not looked at
     earliest = (change.equal_until or 0) + 1
+    # a script may log what its schedule has set for the next update
+    if first.kind is EventKind.METRIC and first.step == earliest - 1:
+        return _is_of_the_setting(change, first, comparison)
     if first.step != earliest:
         return first.step > earliest
     return _is_updated(first) or optimizer_of(first.name) > change.optimizer

@@ -38,7 +38,7 @@ ARITHMETIC: Final = (
     EventKind.METRIC,
     EventKind.STATE,
 )
-# what an address, a directory or another program can change without a random number
+# what a directory can change without a random number
 ORDERED: Final = (
     EventKind.STRUCTURE,
     EventKind.INITIAL,
@@ -55,7 +55,8 @@ AT_WORK: Final = EVERY - OF_THE_RUN
 CAN_CHANGE: Final = {
     SuspectKind.SETTING: frozenset(ARITHMETIC),
     SuspectKind.PRECISION: frozenset(ARITHMETIC),
-    SuspectKind.ADDRESS: frozenset(ORDERED),
+    # the script may add, clip or update in the order of addresses
+    SuspectKind.ADDRESS: AT_WORK,
     SuspectKind.ORDER: frozenset(ORDERED),
     SuspectKind.COMPLETION: AT_WORK - {EventKind.INITIAL, EventKind.STRUCTURE},
     SuspectKind.CHILD: AT_WORK,

@@ -12,10 +12,9 @@ from typing import Final
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
-from gate.evidence.trace import HowKnown, RankTrace, ShownChange, TraceFinding
+from gate.evidence.trace import INSTEAD_OF, HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
-NEVER: Final = -1
 PAIR: Final = 2
 OF_WORKERS: Final = (
     "The value may also come from a worker of a DataLoader: look at changes to the data set."
@@ -38,6 +37,10 @@ NUMBER: Final = re.compile(
 )
 # without parentheses a number ends where the argument does
 VALUE: Final = r"(?:\([^()]*\)|\[[^\[\]]*\]|[-+.\w]+(?=\s*[,)\n]))"
+# its parameters have no values that are computed, and its body stands below it
+HEADER: Final = re.compile(
+    r"\s*+(?:async\s++)?+def\s++(?P<name>\w++)\s*+\([^()#]*+\)[^()#]*:\s*+", re.ASCII
+)
 LISTED: Final = re.compile(r"\blist\(([\w.]+\(\))\)", re.ASCII)
 # a schedule multiplies: the last digits of a product are not those of its factors
 NEAR: Final = 1e-9
@@ -67,10 +70,12 @@ def with_changed_lines(
     # what only ran behind the last call, such as a function that nobody calls, made none of them
     end = max(0, len(trace.calls) - 1) if finding.call is None else finding.call
     when = {hunk: _ran(hunk, trace, end) for hunk in local}
-    before = [hunk for hunk in local if when[hunk] != NEVER]
+    before = [hunk for hunk in local if when[hunk]]
     # the line that made the call, then what ran last before it
-    before.sort(key=lambda hunk: (not _holds(hunk, finding.file, finding.line), -when[hunk]))
-    later = tuple(hunk for hunk in local if when[hunk] == NEVER)
+    made = [hunk for hunk in before if _holds(hunk, finding.file, finding.line)]
+    first = [] if finding.only_uses else made
+    before.sort(key=lambda hunk: (hunk not in first, -max(when[hunk])))
+    later = tuple(hunk for hunk in local if not when[hunk])
     return finding.model_copy(
         update={"changed": tuple(before[:MAX_HUNKS]), "changed_later": later[:MAX_HUNKS]}
     )
@@ -83,14 +88,24 @@ def _seen_from(hunk: ChangedLines, folder: str) -> ChangedLines | None:
     return hunk.model_copy(update={"file": hunk.file.removeprefix(prefix)})
 
 
-def _ran(hunk: ChangedLines, trace: RankTrace, end: int) -> int:
-    """Before which call a line of the hunk ran last for the first time, up to `end`."""
-    ran = [
-        line.call
-        for line in trace.lines
+def _ran(hunk: ChangedLines, trace: RankTrace, end: int) -> tuple[int, ...]:
+    """As which of all lines those of the hunk ran first, up to the call `end`.
+
+    None where it only defines functions of which no line ran: nobody called them.
+    """
+    ran = {
+        line.line: place
+        for place, line in enumerate(trace.lines)
         if line.file == hunk.file and hunk.first <= line.line <= hunk.last and line.call <= end
-    ]
-    return max(ran, default=NEVER)
+    }
+    only_defines = not hunk.gone and all(_is_header(hunk, line) for line in ran)
+    return () if only_defines else tuple(ran.values())
+
+
+def _is_header(hunk: ChangedLines, line: int) -> bool:
+    """Whether a line of the hunk does nothing but begin a function, of what is shown of it."""
+    place = line - hunk.first
+    return place < len(hunk.after) and HEADER.fullmatch(hunk.after[place]) is not None
 
 
 def _holds(hunk: ChangedLines, file: str, line: int) -> bool:
@@ -128,14 +143,16 @@ def shown_change(
     named = _named(change, _places(diagnosis), folder)
     opened = frozenset(read)
     data = [hunk for hunk in change.hunks if can_matter(hunk.file) and hunk.file in opened]
-    unseen = [_in_repository(hunk, folder) for hunk in _may_have_run(diagnosis.trace)]
+    unseen = [_in_repository(hunk, folder) for hunk in _may_have_run(diagnosis.trace, change)]
     # what a line that is known does hangs on no file; the call at which two traces part may
     beside = [] if diagnosis.likely else [*unseen, *data]
     if not drift or (named and not beside):
         return _with_move(_first(HowKnown.NAMED, named), change)
-    ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis)]
+    ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis, change)]
     settings = () if named else diagnosis.optimizer_settings
     fitting = _first(HowKnown.FITS, _fitting(change, settings))
+    if fitting is None and not named:
+        fitting = _first(HowKnown.FITS, _passing(diagnosis.trace, data, folder))
     if fitting is None and beside and (ran or (unseen and len(beside) > 1)):
         return _either([*ran, *beside], change)
     only = all_that_matters(change)
@@ -175,21 +192,44 @@ def _parts(hunks: Iterable[ChangedLines]) -> tuple[ChangedLines, ...]:
     return (*lines, *files.values())
 
 
-def _may_have_run(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
+def _may_have_run(trace: TraceFinding | None, change: Change) -> tuple[ChangedLines, ...]:
     """Changed lines that nobody saw run, where the value came from a process without a trace."""
-    return trace.changed_later if trace is not None and trace.elsewhere else ()
+    later = trace.changed_later if trace is not None and trace.elsewhere else ()
+    return tuple(hunk for hunk in later if not _is_uncalled(hunk, change))
 
 
-def _ran_before(diagnosis: Diagnosis) -> tuple[ChangedLines, ...]:
+def _is_uncalled(hunk: ChangedLines, change: Change) -> bool:
+    """Whether it only puts in functions of a module that no other part of the change names."""
+    own = [line for line in hunk.after if line and not line.startswith((" ", "\t"))]
+    headers = [HEADER.fullmatch(line) for line in own]
+    if hunk.gone or len(hunk.after) != hunk.new or not own or not all(headers):
+        return False
+    others = [
+        other for other in change.hunks if can_matter(other.file) and other.after != hunk.after
+    ]
+    # a line that is not shown may call it
+    shown = all(
+        (other.first or other.removed) and other.new == len(other.after) for other in others
+    )
+    if not shown or not change.complete:
+        return False
+    text = "\n".join(line for other in others for line in other.after)
+    return not any(re.search(rf"\b{header['name']}\b", text) for header in headers if header)
+
+
+def _ran_before(diagnosis: Diagnosis, change: Change) -> tuple[ChangedLines, ...]:
     """The nearest hunk that ran, without those that only set what is no cause of the difference.
 
-    Where some are left out and several remain, all of a pair: none of them is known to be it.
+    Of a pair both: neither is known to be it. Where some are left out, and where a setting of the
+    optimizer is known, which lines far from the call may have set, of more than a pair none.
     """
-    changed = diagnosis.trace.changed if diagnosis.trace is not None else ()
+    trace = diagnosis.trace
+    changed = trace.changed if trace is not None else ()
     left = tuple(hunk for hunk in changed if not _only_sets(hunk, diagnosis.settings_beside))
-    if left == changed:
-        return _nearest(diagnosis.trace)
-    return left if len(left) <= PAIR else ()
+    if left != changed or diagnosis.optimizer_settings:
+        return left if len(left) <= PAIR else ()
+    pair = trace is not None and trace.names_a_call and len(changed) == PAIR
+    return changed if pair else _nearest(trace, change)
 
 
 def _only_sets(hunk: ChangedLines, settings: tuple[OptimizerSettingChange, ...]) -> bool:
@@ -230,7 +270,7 @@ def _same(word: str, numbers: set[str]) -> bool:
     return any(_is_in(number, frozenset((float(word.replace("_", "")),))) for number in numbers)
 
 
-def _nearest(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
+def _nearest(trace: TraceFinding | None, change: Change) -> tuple[ChangedLines, ...]:
     """The hunk that ran last before a named call; without one, the only one that ran at all.
 
     Where no call is named, what ran last may be any line at the script's end.
@@ -238,7 +278,7 @@ def _nearest(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
     if trace is None or not (trace.names_a_call or len(trace.changed) == 1):
         return ()
     # beside a line of another process none is the nearest
-    return trace.changed if _may_have_run(trace) else trace.changed[:1]
+    return trace.changed if _may_have_run(trace, change) else trace.changed[:1]
 
 
 def named_by_change(change: Change | None, diagnosis: Diagnosis | None, folder: str) -> bool:
@@ -259,7 +299,9 @@ def ran_before_nan(
     change: Change | None, trace: TraceFinding | None, folder: str
 ) -> ShownChange | None:
     """What of a change belongs beside its first number that is not finite."""
-    nearest = [_in_repository(hunk, folder) for hunk in _nearest(trace)]
+    if change is None:
+        return None
+    nearest = [_in_repository(hunk, folder) for hunk in _nearest(trace, change)]
     return all_that_matters(change) or _first(HowKnown.RAN_BEFORE_NAN, nearest)
 
 
@@ -337,7 +379,8 @@ def by_its_files(
         return None
     hunks = change.hunks if change is not None and change.complete else ()
     code = any(is_code(hunk.file) for hunk in hunks)
-    if shown is None or shown.how is not HowKnown.READ or code or recorded is not CauseClass.CODE:
+    read = shown is not None and shown.how in {HowKnown.READ, HowKnown.FITS}
+    if shown is None or not read or code or recorded is not CauseClass.CODE:
         return recorded
     files = {hunk.file for hunk in shown.hunks}
     settings = {file for file in files if file.endswith(SETTINGS_FILES)}
@@ -360,11 +403,17 @@ def _first(how: HowKnown, hunks: list[ChangedLines]) -> ShownChange | None:
 
 
 def _places(diagnosis: Diagnosis) -> Iterator[CodePlace | None]:
-    """The line that is named first and what called it; else the call at which two traces part."""
+    """The line that is named first and what called it; else the call at which two traces part.
+
+    A call that only shows what was done elsewhere says nothing of its own line: it uses what was
+    there before, or a setting of the optimizer.
+    """
+    trace = diagnosis.trace
+    elsewhere = bool(diagnosis.optimizer_settings) or (trace is not None and trace.only_uses)
     if diagnosis.likely:
         yield from diagnosis.likely[0].code_places
-    elif diagnosis.trace is not None and diagnosis.trace.names_a_call:
-        yield CodePlace.known(diagnosis.trace.file, diagnosis.trace.line)
+    elif trace is not None and trace.names_a_call and not elsewhere:
+        yield CodePlace.known(trace.file, trace.line)
 
 
 def _named(
@@ -396,9 +445,34 @@ def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> li
     return list(dict.fromkeys(fitting))
 
 
+def _passing(
+    trace: TraceFinding | None, data: list[ChangedLines], folder: str
+) -> list[ChangedLines]:
+    """The hunk that may have passed its numbers to the call where two traces part, if one does.
+
+    `data` are those of files that the training opened.
+    """
+    if trace is None or not trace.real_numbers:
+        return []
+    new, _, old = trace.arguments.partition(INSTEAD_OF)
+    numbers = list(zip(_argument_values(old), _argument_values(new), strict=False))
+    able = [*(_in_repository(hunk, folder) for hunk in trace.changed), *data]
+    passing = [hunk for hunk in able if any(_replaces(hunk, *pair) for pair in numbers)]
+    return passing if len(passing) == 1 else []
+
+
+def _argument_values(arguments: str) -> list[str]:
+    return [argument.partition("=")[2] for argument in arguments.split(", ")]
+
+
 def _holds_both(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
+    return _replaces(hunk, setting.before, setting.after)
+
+
+def _replaces(hunk: ChangedLines, before: str, after: str) -> bool:
+    """Whether the one number was there and is gone, and the other is new."""
     old, new = _numbers(hunk.before), _numbers(hunk.after)
-    return _is_in(setting.before, old - new) and _is_in(setting.after, new - old)
+    return _is_in(before, old - new) and _is_in(after, new - old)
 
 
 def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:

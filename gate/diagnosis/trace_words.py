@@ -10,6 +10,7 @@ from typing import Final
 
 from gate.diagnosis.trace_alignment import Alignment, Calls, values_differ
 from gate.evidence.trace import (
+    INSTEAD_OF,
     MAX_NOTES,
     Claim,
     NoTrace,
@@ -82,6 +83,7 @@ class TraceDivergence:
 
     `expected` or `observed` is None where only the other run makes the call. `first_use` is the
     observed run's call whose output differs first; `source` is the call that the value came from.
+    `left_out_before` is the observed run's call before which the other run alone makes `expected`.
     """
 
     claim: Claim
@@ -95,6 +97,7 @@ class TraceDivergence:
     drift: bool
     rank: int
     source: TracedCall | None = None
+    left_out_before: TracedCall | None = None
     apart: tuple[float, float] | None = None
     from_another_rank: bool = False
     settings: tuple[tuple[str, str, str], ...] = ()
@@ -126,7 +129,7 @@ def finding_at(
         sentence=sentence[:1000],
         remedy=remedy,
         rank=point.rank,
-        call=(point.observed or point.first_use).number,
+        call=(point.observed or point.left_out_before or point.first_use).number,
         step=call.step,
         operator=call.operator,
         expected_operator=other if point.claim is Claim.CODE_PATH else "",
@@ -144,6 +147,7 @@ def finding_at(
         forward_place=_forward(call),
         elsewhere=point.source is not None and point.source.origin in ELSEWHERE,
         given=_is_given(point),
+        only_uses=_only_uses(point),
         absolute=absolute,
         relative=relative,
         rows=tuple(_rows(point)),
@@ -396,6 +400,14 @@ def _outside(point: TraceDivergence) -> tuple[str, str]:
     )
 
 
+def _only_uses(point: TraceDivergence) -> bool:
+    """Whether what differs was set or made before the line of the call that is named."""
+    if point.claim is Claim.CODE_PATH:
+        return point.call.by_module
+    taken = point.source is not None or point.call.operator == TAKES_FROM_OUTSIDE
+    return point.claim is Claim.OUTSIDE_VALUE and not taken and not _changed_arguments(point)
+
+
 def _made_outside(point: TraceDivergence, source: TracedCall) -> tuple[str, str]:
     use = "" if source is point.first_use else f"; {_named(point.first_use)} is the first to use it"
     where = place_words(source)
@@ -485,7 +497,7 @@ def _changed_arguments(point: TraceDivergence) -> str:
     new, gone = _arguments_apart(point)
     if not gone and not new:
         return ""
-    return f"{', '.join(new) or 'nothing'} instead of {', '.join(gone) or 'nothing'}"
+    return f"{', '.join(new) or 'nothing'}{INSTEAD_OF}{', '.join(gone) or 'nothing'}"
 
 
 def _real_numbers_apart(point: TraceDivergence) -> bool:
@@ -504,13 +516,26 @@ def _precision(point: TraceDivergence) -> str:
     else:
         # a cast that one side has alone
         casts = [call for call in (left, right) if call is not None and call.operator == CAST]
-        if len(casts) != 1 or not casts[0].inputs:
+        if len(casts) != 1 or not casts[0].inputs or _only_moved(point, casts[0]):
             return ""
         before, after = _form_type(casts[0].inputs[0].form), _number_type(casts[0])
         if casts[0] is left:
             before, after = after, before
     real = before.startswith(REAL_TYPES) and after.startswith(REAL_TYPES)
     return f"{after} instead of {before}" if real and before != after else ""
+
+
+def _only_moved(point: TraceDivergence, cast: TracedCall) -> bool:
+    """Whether both sides make such a cast equally often: they do it in another order."""
+    left, right = (
+        sum(
+            (call.operator, call.arguments) == (cast.operator, cast.arguments)
+            and [value.form for value in call.inputs] == [value.form for value in cast.inputs]
+            for call in calls
+        )
+        for calls in (point.expected_calls, point.observed_calls)
+    )
+    return left == right
 
 
 def _number_type(call: TracedCall) -> str:

@@ -326,6 +326,7 @@ def _classified(pair: Pair, alignment: Alignment, root: Root) -> TraceDivergence
         settings=shown.settings,
         unchecked=shown.unchecked,
         first_use=observed[root.observed],
+        left_out_before=observed[block.observed.start] if block and right is None else None,
         apart=outputs_apart(expected[root.expected], observed[root.observed]),
         from_another_rank=source is not None and namespace(source) in OTHER_RANKS,
     )

@@ -84,7 +84,8 @@ class TracedCall(Document):
     `file` and `line` are the user's; empty in the backward pass of torch's own operators, where
     `forward_file` and `forward_line` say which call of the forward pass it belongs to. `thread` is
     0 for the main thread. `random`: it draws from a generator, whose state has the digest
-    `random_state`. `compiled`: compiled code made it. `whole`: everything that it was given is in
+    `random_state`. `compiled`: compiled code made it. `by_module`: a module of torch's did, which
+    the line called. `whole`: everything that it was given is in
     the record, so that two records that are equal had equal arguments. `origin`: the values that it
     brings were made past torch.
     """
@@ -102,6 +103,7 @@ class TracedCall(Document):
     random: bool
     random_state: Annotated[str, Field(max_length=64)] = ""
     compiled: bool
+    by_module: bool = False
     arguments: Words
     whole: bool = False
     origin: Origin = Origin.NONE
@@ -214,13 +216,14 @@ class HowKnown(StrEnum):
     """Why a part of the change is shown beside a difference.
 
     `named`: the line that the diagnosis names is in it; `raised`: the line that raised is. `fits`:
-    the numbers that a setting of the optimizer had and has stand in it. `read`: a file that the
-    training opened, and no code changed; `read-among-others`: the same beside changed code, or in a
-    change that is not wholly known. `only`: nothing else of the change can be read by a training.
-    `ran`: of what ran before the difference, the nearest. `either`: two of what ran, of files that
-    the training opened and of lines that may have run unseen, and a third may still be the cause;
-    `either-of-all`: nothing else of the change can be read. `ran-before-nan`: the nearest that ran
-    before the first number that is not finite.
+    the numbers that a setting of the optimizer, or an argument of the call where two traces part,
+    had and has stand in it. `read`: a file that the training opened, and no code changed;
+    `read-among-others`: the same beside changed code, or in a change that is not wholly known.
+    `only`: nothing else of the change can be read by a training. `ran`: of what ran before the
+    difference, the nearest. `either`: two of what ran, of files that the training opened and of
+    lines that may have run unseen, and a third may still be the cause; `either-of-all`: nothing
+    else of the change can be read. `ran-before-nan`: the nearest that ran before the first number
+    that is not finite.
     """
 
     NAMED = "named"
@@ -263,6 +266,10 @@ class TraceRow(Document):
     here: bool = False
 
 
+# between the arguments of two calls
+INSTEAD_OF: Final = " instead of "
+
+
 class TraceFinding(Document):
     """The first call at which two traced runs part.
 
@@ -276,6 +283,8 @@ class TraceFinding(Document):
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
     at which they part. `elsewhere`: another process made the value, or may have, whose lines nobody
     saw run. `given`: a number or a value came from outside torch, and nobody knows from whom.
+    `only_uses`: it is the first to read a value that was there before, or was made outside; or a
+    module of torch's makes it, and what that does may have been set elsewhere.
     `draws`: of what they do there only one run draws from a generator.
     `reason` is why no call is named. `changed_seeds` are those that the head
     gives another number than the base commit does, whose number is the former value of each.
@@ -299,6 +308,7 @@ class TraceFinding(Document):
     draws: bool = False
     elsewhere: bool = False
     given: bool = False
+    only_uses: bool = False
     precision: Name = ""
     file: Annotated[str, Field(max_length=300)] = ""
     line: Annotated[int, Field(ge=0, le=2**31)] = 0

@@ -442,3 +442,35 @@ def test_a_line_that_makes_a_set_is_named_where_an_order_differs() -> None:
     other_fault = diagnose_repeat(value, known, one_cpu_thread=True)
     assert other_fault is not None
     assert not other_fault.suspects
+
+
+@each_row("name", ["backward", "gradients", "parameters", "optimizer"])
+def test_an_order_of_addresses_may_change_what_a_script_does_with_gradients(name: str) -> None:
+    asked = Source(
+        rank=0, step=1, kind=SourceKind.ADDRESS, call="id", before="", after="", file="train.py",
+        line=16, stack=(), worker=False, thread=False,
+    )  # fmt: skip
+    one, other = (
+        with_fingerprints({"parameters": "a:1", name: f"a:{side}"}, values=(2.5, side))
+        for side in (1.0, 2.0)
+    )
+    compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
+    found = diagnose_repeat(compared, KnownLines(sources=(asked,)), one_cpu_thread=True)
+    assert found is not None
+    assert [(suspect.place, suspect.possible) for suspect in found.suspects] == [
+        ("train.py:16", True)
+    ]
+    assert found.remedy.startswith(
+        "Sort by something that is equal in each run, and not by id() at train.py:16. If that is "
+        "not it: "
+    )
+
+
+def test_a_thread_that_a_script_starts_is_to_be_waited_for_and_shares_no_generator() -> None:
+    started = _threaded(SourceKind.THREAD, "threading.Thread", 22, 1)
+    found = _explained_by(started)
+    assert found.likely == ()
+    assert found.remedy.startswith(
+        "Let the training wait for the thread that train.py:22 starts, and give it generators of "
+        "its own. If that is not it: "
+    )

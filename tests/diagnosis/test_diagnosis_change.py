@@ -24,7 +24,7 @@ from gate.diagnosis.touched_lines import (
     with_typed_numbers,
 )
 from gate.diagnosis.trace_window import what_explains
-from gate.evidence.trace import Claim, ExecutedLine, HowKnown, ShownChange, TraceFinding
+from gate.evidence.trace import Claim, ExecutedLine, HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.report.diagnosis_sections import change_words
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 from gate.verdict.next_step import ReaderPlace, next_steps
@@ -49,6 +49,10 @@ AT_MODEL = Suspect(
     step=1,
     code_place=CodePlace(file="model.py", line=40),
 )
+
+
+LOSS = hunk("loss.py", 5, "return a", "return (a)")
+HERE = (("train.py", 11, 0),)
 
 
 def found(
@@ -383,7 +387,8 @@ def test_a_line_that_sets_what_is_no_cause_is_never_the_nearest() -> None:
     kind = hunk("train.py", 13, other, "o = Adam(e.parameters())")
     assert ran(kind, MODEL) == ShownChange(how=HowKnown.RAN, hunks=(MODEL,))
     wider = hunk("train.py", 12, "o = Adam(N(64), lr=0.01)", "o = Adam(N(128), lr=0.02)")
-    assert ran(wider, MODEL) == ShownChange(how=HowKnown.RAN, hunks=(wider,))
+    assert ran(wider, MODEL) == ShownChange(how=HowKnown.RAN, hunks=(wider, MODEL))
+    assert ran(wider, MODEL, DATA) == ShownChange(how=HowKnown.RAN, hunks=(wider,))
 
 
 def test_several_changed_lines_that_are_left_are_all_candidates() -> None:
@@ -482,6 +487,145 @@ def test_a_line_that_ran_behind_the_last_call_made_none_of_them() -> None:
     nothing = TraceFinding(claim=Claim.NOT_FOUND, sentence="they agree")
     told = with_changed_lines(nothing, (early, late), trace, ".")
     assert (told.changed, told.changed_later) == ((early,), (late,))
+
+
+def executed(*lines: tuple[str, int, int]) -> RankTrace:
+    seen = tuple(ExecutedLine(file=file, line=line, call=call) for file, line, call in lines)
+    return chain("ab").model_copy(update={"lines": seen})
+
+
+def added(file: str, line: int, *text: str) -> ChangedLines:
+    return ChangedLines(file=file, first=line, last=line + len(text) - 1, after=text)
+
+
+def test_a_new_function_that_nobody_called_ran_in_no_way() -> None:
+    part = TraceFinding(claim=Claim.CODE_PATH, sentence="", call=1)
+    for header in ("def new():", "    async def new(self, rate=0.1) -> int:", "def new(a, *b):"):
+        unused = added("utils.py", 7, "", header, "    return 1")
+        told = with_changed_lines(part, (RATE, unused), executed(*HERE, ("utils.py", 8, 0)), ".")
+        assert (told.changed, told.changed_later) == ((RATE,), (unused,))
+        called = executed(*HERE, ("utils.py", 8, 0), ("utils.py", 9, 1))
+        assert with_changed_lines(part, (RATE, unused), called, ".").changed == (unused, RATE)
+
+
+def test_a_new_function_that_nothing_names_ran_in_no_worker() -> None:
+    taken = TraceFinding(
+        claim=Claim.OUTSIDE_VALUE,
+        sentence="by a worker",
+        file="train.py",
+        line=30,
+        elsewhere=True,
+        changed=(RATE,),
+    )
+    unused = added("utils.py", 7, "", "def new():", "    return 1")
+    method = added("utils.py", 7, "    def __getitem__(self, i):", "        return i")
+    both = taken.model_copy(update={"changed_later": (unused,)})
+    near = ShownChange(how=HowKnown.RAN, hunks=(RATE,))
+    assert found(RATE, unused, LOSS, trace=both) == near
+    # an override, a part that calls it, and one that may do so in a line that is not shown
+    other = taken.model_copy(update={"changed_later": (method,)})
+    assert found(RATE, method, LOSS, trace=other) == ShownChange(
+        how=HowKnown.EITHER, hunks=(RATE, method)
+    )
+    either = ShownChange(how=HowKnown.EITHER, hunks=(RATE, unused))
+    assert found(RATE, unused, hunk("conf.yaml", 3, "f: old", "f: new"), trace=both) == either
+    long = hunk("loss.py", 5, "a", "b").model_copy(update={"last": 30})
+    assert found(RATE, unused, long, trace=both) == either
+
+
+def test_a_new_line_that_does_more_than_begin_a_function_did_run() -> None:
+    part = TraceFinding(claim=Claim.CODE_PATH, sentence="", call=1)
+    for text in (
+        "def new(noise=torch.rand(3)):",
+        "def new(): return 1",
+        "@register",
+        "class New:",
+        "torch.manual_seed(2)",
+    ):
+        line = added("utils.py", 7, text, "    return 1")
+        told = with_changed_lines(part, (line,), executed(("utils.py", 7, 0)), ".")
+        assert told.changed == (line,), text
+    # what stood there before may have done anything
+    other = added("utils.py", 7, "def new():", "    return 1").model_copy(update={"gone": 1})
+    told = with_changed_lines(part, (other,), executed(("utils.py", 7, 0)), ".")
+    assert told.changed == (other,)
+
+
+def test_of_lines_before_one_call_the_later_one_is_nearer() -> None:
+    part = TraceFinding(claim=Claim.CODE_PATH, sentence="", call=1)
+    trace = executed(("train.py", 11, 0), ("model.py", 40, 0))
+    for hunks in ((RATE, MODEL), (MODEL, RATE)):
+        assert with_changed_lines(part, hunks, trace, ".").changed == (MODEL, RATE)
+
+
+def test_the_line_of_the_call_is_the_nearest_unless_it_only_uses_what_another_made() -> None:
+    part = TraceFinding(claim=Claim.CODE_PATH, sentence="", call=1, file="train.py", line=11)
+    trace = executed(("train.py", 11, 0), ("model.py", 40, 0))
+    assert with_changed_lines(part, (RATE, MODEL), trace, ".").changed == (RATE, MODEL)
+    uses = part.model_copy(update={"only_uses": True})
+    assert with_changed_lines(uses, (RATE, MODEL), trace, ".").changed == (MODEL, RATE)
+
+
+NUMBERS = TraceFinding(
+    claim=Claim.CODE_PATH,
+    sentence="",
+    file="model.py",
+    line=40,
+    arguments="other=0.999 instead of other=0.99",
+    real_numbers=True,
+)
+
+
+def test_the_part_that_holds_the_numbers_of_a_call_fits_it() -> None:
+    decay, utils = hunk("ema.py", 9, "m=0.99", "m=0.999"), hunk("utils.py", 3, "a", "b")
+    trace = NUMBERS.model_copy(update={"changed": (utils, decay, RATE)})
+    hunks = (utils, decay, RATE, MODEL)
+    fits = ShownChange(how=HowKnown.FITS, hunks=(decay,))
+    assert found(utils, decay, RATE, trace=trace) == fits
+    # its own line says more, two that fit say less, and so do numbers that choose something
+    assert found(*hunks, trace=trace) == ShownChange(how=HowKnown.NAMED, hunks=(MODEL,))
+    again = hunk("ema.py", 20, "n=0.99", "n=0.999")
+    both = trace.model_copy(update={"changed": (utils, decay, again)})
+    assert found(utils, decay, again, trace=both) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
+    whole = trace.model_copy(update={"real_numbers": False})
+    assert found(utils, decay, RATE, trace=whole) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
+
+
+def test_a_file_that_was_opened_may_hold_the_numbers_of_a_call() -> None:
+    file, other = hunk("conf.yaml", 3, "m: 0.99", "m: 0.999"), hunk("more.yaml", 1, "a: 1", "a: 2")
+    trace = NUMBERS.model_copy(update={"changed": (RATE, ADAM)})
+    diagnosis = PLAIN.model_copy(update={"trace": trace})
+    change = Change(hunks=(file, other, RATE, ADAM))
+    shown = shown_change(change, diagnosis, ["conf.yaml", "more.yaml"], ".", drift=True)
+    assert shown == ShownChange(how=HowKnown.FITS, hunks=(file,))
+    assert by_its_files(CauseClass.CODE, shown, Change(hunks=(file,))) is CauseClass.RUN_SETTINGS
+    unread = shown_change(change, diagnosis, [], ".", drift=True)
+    assert unread == ShownChange(how=HowKnown.RAN, hunks=(RATE, ADAM))
+
+
+def test_the_line_that_only_uses_a_value_is_not_named_as_its_cause() -> None:
+    use = TraceFinding(
+        claim=Claim.OUTSIDE_VALUE,
+        sentence="",
+        file="model.py",
+        line=40,
+        only_uses=True,
+        changed=(MODEL, RATE),
+    )
+    assert found(MODEL, RATE, trace=use) == ShownChange(how=HowKnown.RAN, hunks=(MODEL, RATE))
+    takes = use.model_copy(update={"only_uses": False})
+    assert found(MODEL, RATE, trace=takes) == ShownChange(how=HowKnown.NAMED, hunks=(MODEL,))
+
+
+def test_where_a_setting_of_the_optimizer_is_known_no_line_of_the_trace_is_named_alone() -> None:
+    at_model = TraceFinding(
+        claim=Claim.CODE_PATH, sentence="", file="model.py", line=40, changed=(MODEL, LOSS)
+    )
+    known = setting("0.04969", "0.0497")
+    shown = found(MODEL, LOSS, trace=at_model, optimizer_settings=known)
+    assert shown == ShownChange(how=HowKnown.RAN, hunks=(MODEL, LOSS))
+    three = at_model.model_copy(update={"changed": (MODEL, LOSS, RATE)})
+    assert found(MODEL, LOSS, RATE, trace=three, optimizer_settings=known) is None
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,42 @@ def test_a_setting_that_moved_no_weight_explains_only_what_shows_the_setting(
     assert cause_words(found).endswith("Also changed: lr 0.1 → 0.2") is not explains
 
 
+@each_row(
+    ("logged", "equal_until", "explains"),
+    [("0.2", 4, True), ("0.7", 4, False), ("0.2", 5, False)],
+)
+def test_a_schedule_is_logged_before_the_update_that_it_is_for(
+    logged: str, equal_until: int, *, explains: bool
+) -> None:
+    change = OptimizerSettingChange(
+        optimizer=0,
+        name="lr",
+        before="0.1",
+        after="0.2",
+        step=equal_until + 1,
+        equal_until=equal_until,
+        alone=True,
+    )
+    first = Event(kind=EventKind.METRIC, name="file.lr", step=4, own_step=4)
+    delta = MetricDelta(
+        metric=first.name,
+        step=4,
+        expected="0.1",
+        observed=logged,
+        absolute=None,
+        relative=None,
+        ulp=None,
+        within=False,
+    )
+    compared = compare_results(
+        evidence_of(), evidence_of(values=(2.5, 9.0)), settings_of().compare, ("base", "head")
+    ).model_copy(update={"events": (first,), "metrics": (delta,), "optimizer_settings": (change,)})
+    found = diagnose_drift(compared)
+    assert found is not None
+    assert found.optimizer_settings == (change,) * explains
+    assert (found.cause_class is CauseClass.OPTIMIZER) is explains
+
+
 @each_row(("kind", "second"), [(EventKind.TURNS, 1), (EventKind.STRUCTURE, 0)])
 def test_optimizers_and_groups_that_changed_places_have_changed_no_setting(
     kind: EventKind, second: int

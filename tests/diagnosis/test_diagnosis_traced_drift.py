@@ -32,6 +32,13 @@ def test_another_dropout_is_named_with_both_numbers(traced: TracedRuns) -> None:
     assert found.sentence.endswith("in module drop is called with p=0.8 instead of p=0.9")
 
 
+def test_a_line_that_calls_a_module_of_torchs_says_nothing_of_how_that_was_set(
+    traced: TracedRuns,
+) -> None:
+    assert traced.drift(TRAINING, changed("nn.Dropout(0.1)", "nn.Dropout(0.2)")).only_uses
+    assert not traced.drift(TRAINING, changed("F.relu(self", "F.gelu(self")).only_uses
+
+
 def test_another_learning_rate_is_named_in_the_optimizer(traced: TracedRuns) -> None:
     found = traced.drift(TRAINING, changed("lr=0.1", "lr=0.05"))
     assert (found.claim, found.phase) == (Claim.CODE_PATH, Phase.OPTIMIZER)

@@ -443,3 +443,34 @@ def test_time_alone_does_not_prove_that_a_message_is_the_race(
         assert found.cause_class is not CauseClass.MESSAGE_RACE
         assert found.suspects == (BEGUN,)
         assert not found.likely
+
+
+def test_a_call_that_the_base_alone_makes_is_missing_where_it_would_have_been() -> None:
+    made = call(0, "aten::mul", (value("a"),), (value("b"),))
+    # the base doubles what was made before it is used; far behind that, both go on alike
+    rest = [call(number, "aten::sin", (), (value(str(number)),)) for number in range(1, 9)]
+    use = call(9, "aten::exp", (value("b", 0),), (value("d"),))
+    head = trace(made, *rest, use)
+    kept = [one.model_copy(update={"number": one.number + 1}) for one in rest]
+    doubled = call(1, "aten::mul_", (value("b", 0),), (value("c"),), line=77)
+    base = trace(
+        made, doubled, *kept, call(10, "aten::exp", (value("c", 1),), (value("e"),), line=10)
+    )
+    found = compared(base, head, drift=True)
+    assert found.sentence == "aten::mul_ at train.py:77 is called in the base commit only"
+    # lines that ran behind this call ran too late, though what differs is used further on
+    assert found.call == 1
+
+
+def test_a_value_that_was_there_before_says_nothing_of_the_line_that_uses_it() -> None:
+    def used(operator: str, content: str, arguments: str = "") -> RankTrace:
+        return trace(
+            call(0, operator, (value(content),), (value(f"{content}!"),), arguments=arguments)
+        )
+
+    assert compared(used("aten::mm", "a"), used("aten::mm", "b"), drift=True).only_uses
+    # here the line itself may have made the number
+    taken = compared(used("aten::lift_fresh", "a"), used("aten::lift_fresh", "b"), drift=True)
+    assert not taken.only_uses
+    passed = compared(used("aten::mul", "a", "other=1"), used("aten::mul", "a", "other=2"))
+    assert not passed.only_uses

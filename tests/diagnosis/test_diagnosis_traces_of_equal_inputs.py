@@ -205,3 +205,14 @@ def test_a_cast_of_one_side_alone_is_another_type_of_number() -> None:
     cast = call(0, "aten::_to_copy", (value("a"),), (value("y"),), arguments="dtype=torch.bfloat16")
     assert compared(base, trace(cast), drift=True).precision == "bfloat16 instead of float32"
     assert compared(trace(cast), base, drift=True).precision == "float32 instead of bfloat16"
+
+
+def test_a_cast_that_moved_is_no_other_type_of_number() -> None:
+    cast = call(0, "aten::_to_copy", (value("a"),), (value("y"),), arguments="dtype=torch.float64")
+    clamp = call(0, "aten::clamp_", (value("a"),), (value("x"),))
+    behind = {"number": 1}
+    base = trace(cast, clamp.model_copy(update=behind))
+    head = trace(clamp, cast.model_copy(update=behind))
+    assert compared(base, head, drift=True).precision == ""
+    once = trace(clamp, call(1, "aten::sin", (value("a"),), (value("z"),)))
+    assert compared(base, once, drift=True).precision == "float32 instead of float64"

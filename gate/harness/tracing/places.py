@@ -217,6 +217,7 @@ WRAPPERS: Final = (
 )
 WRAPPER_FILES: Final = tuple(f"{os.sep}{name}.py" for name in WRAPPERS)
 ENGINE: Final = f"{TORCH}autograd{os.sep}graph.py"
+MODULE: Final = f"{TORCH}nn{os.sep}modules{os.sep}module.py"
 OPTIMIZERS: Final = f"{TORCH}optim{os.sep}"
 SCHEDULERS: Final = f"{OPTIMIZERS}lr_scheduler.py"
 AVERAGES: Final = f"{OPTIMIZERS}swa_utils.py"
@@ -233,7 +234,8 @@ class CallPlace(NamedTuple):
     """A line (none where `file` is empty), the phase that the stack shows, and whether compiled.
 
     `phase` is empty where only the graph and the modules can tell. `own_backward`: the line itself
-    runs inside the backward pass, in a function or hook of the script's own.
+    runs inside the backward pass, in a function or hook of the script's own. `by_module`: the line
+    calls a module of torch's, which makes the call.
     """
 
     file: str
@@ -241,6 +243,7 @@ class CallPlace(NamedTuple):
     phase: str
     compiled: bool
     own_backward: bool
+    by_module: bool
 
 
 class Owner(Enum):
@@ -272,7 +275,7 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
     """The place of the call that `frame` makes; None where it is the harness's own work."""
     outside: FrameType | None = None
     phase, compiled, engine, own_backward, library = "", False, False, False, False
-    closure = False
+    closure = by_module = False
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
@@ -281,6 +284,7 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
             if outside is None:
                 return None
         elif owner is Owner.TORCH:
+            by_module = by_module or (outside is None and frame.f_code.co_filename == MODULE)
             engine = engine or detail == "engine"
             closure = closure or (outside is not None and _runs_a_closure(frame))
             phase = phase or (detail if detail != "engine" and not closure else "")
@@ -293,9 +297,9 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
                 outside, library = frame, owner is Owner.LIBRARY
         frame = frame.f_back
     if outside is None:
-        return CallPlace("", 0, phase, compiled, own_backward=False)
+        return CallPlace("", 0, phase, compiled, own_backward=False, by_module=False)
     file, line = outside.f_code.co_filename, outside.f_lineno or 0
-    return CallPlace(_shown(file), line, phase, compiled, own_backward)
+    return CallPlace(_shown(file), line, phase, compiled, own_backward, by_module)
 
 
 def _runs_a_closure(frame: FrameType) -> bool:

@@ -229,6 +229,7 @@ class Tracer:
             "random": call.signature.random,
             "random_state": call.state,
             "compiled": place.compiled,
+            "by_module": place.by_module and own,
             "arguments": call.arguments,
             "whole": call.whole and len(outputs) < MAX_GIVEN,
             "origin": call.origin,
