@@ -63,6 +63,27 @@ def test_the_gates_own_states_say_that_their_names_are_paths(tmp_path: Path) -> 
         assert list(digests_of(file)) == [path]
 
 
+def test_no_header_gives_one_name_the_digest_of_another(tmp_path: Path) -> None:
+    """A loader knows nothing of that word: to it these are two tensors."""
+    tensor = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+    plain, marked = tmp_path / "plain.safetensors", tmp_path / "marked.safetensors"
+    plain.write_bytes(safetensors_of({"a/b": tensor}, b"A"))
+    about = {"__metadata__": {"repro_gate_names": "paths"}}
+    assert list(digests_of(plain)) == ["/a~1b"]
+    marked.write_bytes(safetensors_of({**about, "a~1b": tensor}, b"A"))
+    with pytest.raises(EvidenceError, match="no path of a state that the gate captured"):
+        root_of(marked)
+
+
+@pytest.mark.parametrize("about", [{"a": 1}, {"a": None}, ["a"], "a", None])
+def test_metadata_is_text_by_text(tmp_path: Path, about: object) -> None:
+    file = tmp_path / "state.safetensors"
+    tensor = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+    file.write_bytes(safetensors_of({"__metadata__": about, "w": tensor}, b"A"))
+    with pytest.raises(EvidenceError, match="not a map of texts"):
+        root_of(file)
+
+
 def test_large_tensors_are_hashed_in_pieces(tmp_path: Path) -> None:
     content = bytes(range(256)) * 10_000
     path = tmp_path / "large.safetensors"

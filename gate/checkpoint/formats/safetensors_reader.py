@@ -100,12 +100,30 @@ def read_layout(opened: UntrustedFile) -> Layout:
     if not isinstance(value, dict):
         raise opened.fault("header is not a JSON object")
     # text about the tensors, of which nothing counts but what the names mean
-    about = value.pop(METADATA_KEY, None)
+    about = value.pop(METADATA_KEY, {})
+    if not isinstance(about, dict) or not all(isinstance(text, str) for text in about.values()):
+        # the format's own readers refuse it
+        raise opened.fault(f"{METADATA_KEY} of the header is not a map of texts")
     entries = _read_entries(opened, value)
     data_start = LENGTH_BYTES + header_bytes
     _check_cover(opened, entries, opened.size_bytes - data_start)
-    named = isinstance(about, dict) and about.get(NAMES_KEY) == PATHS
+    named = about.get(NAMES_KEY) == PATHS
+    if named:
+        _check_paths(opened, entries)
     return Layout(data_start, entries, named)
+
+
+def _check_paths(opened: UntrustedFile, entries: list[tuple[str, TensorEntry]]) -> None:
+    """Refuse a name that could stand for that of another file, where it is one key.
+
+    A loader knows nothing of paths: to it `a~1b` is another tensor than `a/b`.
+    """
+    for name, _ in entries:
+        if "/" not in name:
+            raise opened.fault(
+                f"tensor {short_text(name)}: is no path of a state that the gate captured, and "
+                f"the header says {NAMES_KEY}: {PATHS}"
+            )
 
 
 def _read_entries(opened: UntrustedFile, value: dict[str, object]) -> list[tuple[str, TensorEntry]]:

@@ -117,7 +117,8 @@ class OutsideReads:
         self._changed_names = {path.rpartition(os.sep)[2] for path in self._changed}
         self._passed = tuple(_passed_over(self._tree, environ, declared))
         # where the training may put a link
-        self._own = (self._tree, *_folders_of_the_run(environ))
+        self._folders_of_run = tuple(_folders_of_the_run(environ))
+        self._own = (self._tree, *self._folders_of_run)
         self._known: set[str] = set()
         self._known_own: set[str] = set()
         self._written: set[str] = set()
@@ -250,7 +251,7 @@ class OutsideReads:
                 elif (
                     entry.name.endswith(STATES)
                     # the harness's own are no states of the script's
-                    and not entry.path.startswith(self._passed)
+                    and not entry.path.startswith((*self._passed, *self._folders_of_run))
                     and entry.is_file(follow_symlinks=False)
                     and entry.stat(follow_symlinks=False).st_mtime_ns >= self._began_ns
                 ):
@@ -297,7 +298,7 @@ class OutsideReads:
 
     def _look(self, path: str) -> None:
         if path.startswith(self._own):
-            if path.startswith(self._tree):
+            if not path.startswith(self._folders_of_run):
                 self._look_in_tree(path)
             return
         if path in OF_ENTROPY:
