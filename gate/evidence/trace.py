@@ -85,9 +85,9 @@ class TracedCall(Document):
     `forward_file` and `forward_line` say which call of the forward pass it belongs to. `thread` is
     0 for the main thread. `random`: it draws from a generator, whose state has the digest
     `random_state`. `compiled`: compiled code made it. `by_module`: a module of torch's did, which
-    the line called. `whole`: everything that it was given is in
-    the record, so that two records that are equal had equal arguments. `origin`: the values that it
-    brings were made past torch.
+    the line called. `view`: what comes out lies in the memory of what went in. `whole`: everything
+    that it was given is in the record, so that two records that are equal had equal arguments.
+    `origin`: the values that it brings were made past torch.
     """
 
     number: Number
@@ -104,6 +104,7 @@ class TracedCall(Document):
     random_state: Annotated[str, Field(max_length=64)] = ""
     compiled: bool
     by_module: bool = False
+    view: bool = False
     arguments: Words
     whole: bool = False
     origin: Origin = Origin.NONE
@@ -220,8 +221,9 @@ class HowKnown(StrEnum):
     the call where two traces part, had and has stand in it. `read`: a file that the
     training opened. `only`: nothing else of the change can be read by a training. `ran`: of what
     ran before the difference, the nearest; `either`: the same, and beside it a file that the
-    training opened or a line that another process may have run. `ran-before-nan`: the nearest that
-    ran before the first number that is not finite.
+    training opened, a line that another process may have run, or one that holds the numbers of the
+    call that the first makes. `ran-before-nan`: the nearest that ran before the first number that
+    is not finite.
     """
 
     NAMED = "named"
