@@ -144,7 +144,7 @@ def diagnose_difference(
             first_step=compared.first_step,
             kind=kind,
             subject=subject,
-            cause=f"the state that differs first after the resume is {_where(compared)}",
+            cause=f"what differs first after the resume is {_where(compared)}",
             remedy="Compare what the script saves with what it uses: docs/resume.md has the list.",
             cause_class=CauseClass.RESUME,
         )

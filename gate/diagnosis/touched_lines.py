@@ -144,15 +144,18 @@ def shown_change(
     opened = frozenset(read)
     data = [hunk for hunk in change.hunks if can_matter(hunk.file) and hunk.file in opened]
     unseen = [_in_repository(hunk, folder) for hunk in _may_have_run(diagnosis.trace, change)]
+    passing = _passing(diagnosis.trace, data, folder)
+    # the line of a call may only pass on the numbers that another part holds
+    elsewhere = [hunk for hunk in passing if named and hunk not in named]
     # what a line that is known does hangs on no file; the call at which two traces part may
-    beside = [] if diagnosis.likely else [*unseen, *data]
+    beside = [] if diagnosis.likely else list(dict.fromkeys((*unseen, *data, *elsewhere)))
     if not drift or (named and not beside):
         return _with_move(_first(HowKnown.NAMED, named), change)
     ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis, change)]
     settings = () if named else diagnosis.optimizer_settings
     fitting = _first(HowKnown.FITS, _fitting(change, settings))
     if fitting is None and not named:
-        fitting = _first(HowKnown.FITS, _passing(diagnosis.trace, data, folder))
+        fitting = _first(HowKnown.FITS, passing)
     if fitting is None and beside and (ran or (unseen and len(beside) > 1)):
         return _either([*ran, *beside], change)
     only = all_that_matters(change)

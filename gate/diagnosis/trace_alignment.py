@@ -199,6 +199,9 @@ class _Search:
         # what a collective brings is not read here: it is as far off as what this rank gave
         passed_on = namespace(left) in OTHER_RANKS and bool(inputs)
         if not passed_on and not tuple(_differing(left.outputs, right.outputs)):
+            # other parts of the same memory differ, and views of them name the last view of it
+            if left.view and root is not None:
+                self._origin[left.number] = root
             return
         root = (
             root

@@ -85,9 +85,9 @@ class TracedCall(Document):
     `forward_file` and `forward_line` say which call of the forward pass it belongs to. `thread` is
     0 for the main thread. `random`: it draws from a generator, whose state has the digest
     `random_state`. `compiled`: compiled code made it. `by_module`: a module of torch's did, which
-    the line called. `whole`: everything that it was given is in
-    the record, so that two records that are equal had equal arguments. `origin`: the values that it
-    brings were made past torch.
+    the line called. `view`: what comes out lies in the memory of what went in. `whole`: everything
+    that it was given is in the record, so that two records that are equal had equal arguments.
+    `origin`: the values that it brings were made past torch.
     """
 
     number: Number
@@ -104,6 +104,7 @@ class TracedCall(Document):
     random_state: Annotated[str, Field(max_length=64)] = ""
     compiled: bool
     by_module: bool = False
+    view: bool = False
     arguments: Words
     whole: bool = False
     origin: Origin = Origin.NONE
@@ -220,10 +221,10 @@ class HowKnown(StrEnum):
     had and has stand in it. `read`: a file that the training opened, and no code changed;
     `read-among-others`: the same beside changed code, or in a change that is not wholly known.
     `only`: nothing else of the change can be read by a training. `ran`: of what ran before the
-    difference, the nearest. `either`: two of what ran, of files that the training opened and of
-    lines that may have run unseen, and a third may still be the cause; `either-of-all`: nothing
-    else of the change can be read. `ran-before-nan`: the nearest that ran before the first number
-    that is not finite.
+    difference, the nearest. `either`: two of what ran, of files that the training opened, of lines
+    that may have run unseen and of those with the numbers of the call that the first makes, and a
+    third may still be the cause; `either-of-all`: nothing else of the change can be read.
+    `ran-before-nan`: the nearest that ran before the first number that is not finite.
     """
 
     NAMED = "named"

@@ -582,8 +582,12 @@ def test_the_part_that_holds_the_numbers_of_a_call_fits_it() -> None:
     hunks = (utils, decay, RATE, MODEL)
     fits = ShownChange(how=HowKnown.FITS, hunks=(decay,))
     assert found(utils, decay, RATE, trace=trace) == fits
-    # its own line says more, two that fit say less, and so do numbers that choose something
-    assert found(*hunks, trace=trace) == ShownChange(how=HowKnown.NAMED, hunks=(MODEL,))
+    # beside its own line either may be it; two that fit say less, and so do numbers that choose
+    either = ShownChange(how=HowKnown.EITHER, hunks=(MODEL, decay))
+    assert found(*hunks, trace=trace) == either
+    own = hunk("model.py", 40, "x * 0.99", "x * 0.999")
+    named = trace.model_copy(update={"changed": (own, utils, RATE)})
+    assert found(own, utils, RATE, trace=named) == ShownChange(how=HowKnown.NAMED, hunks=(own,))
     again = hunk("ema.py", 20, "n=0.99", "n=0.999")
     both = trace.model_copy(update={"changed": (utils, decay, again)})
     assert found(utils, decay, again, trace=both) == ShownChange(how=HowKnown.RAN, hunks=(utils,))

@@ -223,7 +223,7 @@ def test_a_difference_without_a_known_cause_names_none() -> None:
     assert _causes(Lack()) == ()
     compared = compare_resumed(whole(), resumed(AT, Lack()), AT, EXACT)
     said = diagnose_difference((), compared, AT).cause
-    assert said == "the state that differs first after the resume is loss, at step 6"
+    assert said == "what differs first after the resume is loss, at step 6"
 
 
 def test_a_generator_that_nobody_draws_from_is_no_cause() -> None:

@@ -39,6 +39,17 @@ def test_a_line_that_calls_a_module_of_torchs_says_nothing_of_how_that_was_set(
     assert not traced.drift(TRAINING, changed("F.relu(self", "F.gelu(self")).only_uses
 
 
+def test_a_value_is_followed_through_rows_of_one_memory(traced: TracedRuns) -> None:
+    rows = """    rows = torch.stack([torch.randn(4, 8) * 0.5, torch.ones(4, 8)])
+    x, ones = rows[0], rows[1]
+"""
+    base = changed("    x = torch.randn(4, 8)\n", rows)
+    head = changed("* 0.5", "* 0.6", base)
+    found = traced.drift(base, head)
+    assert (found.claim, found.operator) == (Claim.CODE_PATH, "aten::mul")
+    assert found.line == line_of(head, "* 0.6")
+
+
 def test_another_learning_rate_is_named_in_the_optimizer(traced: TracedRuns) -> None:
     found = traced.drift(TRAINING, changed("lr=0.1", "lr=0.05"))
     assert (found.claim, found.phase) == (Claim.CODE_PATH, Phase.OPTIMIZER)

@@ -474,3 +474,21 @@ def test_a_value_that_was_there_before_says_nothing_of_the_line_that_uses_it() -
     assert not taken.only_uses
     passed = compared(used("aten::mul", "a", "other=1"), used("aten::mul", "a", "other=2"))
     assert not passed.only_uses
+
+
+def test_a_view_of_what_is_equal_hides_no_difference_in_the_rest_of_its_memory() -> None:
+    def run(content: str, *, view: bool = True) -> RankTrace:
+        row, update = f"{content} 0", {"phase": Phase.OPTIMIZER}
+        return trace(
+            call(0, "aten::mul", (value("a"),), (value(content),)),
+            call(1, "aten::select", (value(content, 0),), (value(row),), view=view),
+            # the other row is equal, and by now both lie in what this call has looked at last
+            call(2, "aten::select", (value(content, 1),), (value("row"),), view=view),
+            call(3, "aten::add_", (value(row, 2),), (value(f"{content}!"),), **update),
+        )
+
+    found = compared(run("b"), run("c"))
+    assert (found.claim, found.operator) == (Claim.NONDETERMINISTIC_OPERATOR, "aten::mul")
+    # what is no view has written all of what differs later
+    written = compared(run("b", view=False), run("c", view=False))
+    assert written.claim is Claim.BELOW_DISPATCHER

@@ -230,6 +230,7 @@ class Tracer:
             "random_state": call.state,
             "compiled": place.compiled,
             "by_module": place.by_module and own,
+            "view": call.signature.view,
             "arguments": call.arguments,
             "whole": call.whole and len(outputs) < MAX_GIVEN,
             "origin": call.origin,
