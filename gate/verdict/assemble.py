@@ -348,12 +348,20 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
             pins=_pins(decision, facts),
             missed=missed,
             renamed=0 if decision.decided is None else only_renamed(decision.decided),
+            preprocessed=_only_preprocessed(facts),
         ),
         passes=decision.passes,
         over_budget=decision.over_budget,
         proposed=proposed,
         diagnosis=assessment.diagnosis,
     )
+
+
+def _only_preprocessed(facts: Facts) -> bool:
+    """Whether data moved, and all of it is what the preprocessing wrote."""
+    made = facts.settings.preprocess
+    moved = {move.name for move in facts.data_moved}
+    return made is not None and moved == {made.out}
 
 
 def _not_its_own(assessment: Assessment, request: GateRequest) -> bool:

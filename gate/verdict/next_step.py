@@ -71,7 +71,8 @@ class ReaderPlace:
     this pull request did not move it. `change` is what of it is shown first. `pins` are packages
     as they were, `name==version`. `missed`: a threshold is, which no new baseline cures.
     `recorded_from` is the commit of the entry, empty where it is the one that was trained.
-    `renamed` is how many tensors have other names, where nothing but names differs.
+    `renamed` is how many tensors have other names, where nothing but names differs. `preprocessed`:
+    all the data that moved is what the preprocessing wrote.
     """
 
     config: str
@@ -87,6 +88,7 @@ class ReaderPlace:
     missed: bool = False
     recorded_from: str = ""
     renamed: int = 0
+    preprocessed: bool = False
 
 
 def reader_place(request: GateRequest, proposed: str = "") -> ReaderPlace:
@@ -344,8 +346,11 @@ def _dependency_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep
 
 
 def _data_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    undo = "restore the data that the baseline was recorded with"
+    if place.preprocessed:
+        undo = "undo the change to the preprocessing, or to what it reads"
     return (
-        _step(f"{UNINTENDED}: restore the data that the baseline was recorded with."),
+        _step(f"{UNINTENDED}: {undo}."),
         *_accept(place, INTENDED, "new data", own=place.not_its_own),
     )
 

@@ -28,10 +28,17 @@ def test_preprocessing_runs_twice_and_feeds_the_trainings(
     found = bench.gate()
     assert found.verdict.outcome is Outcome.REPRODUCED
     assert [one.name for one in found.verdict.data] == ["data/ready", "raw"]
-    project.write("prepare.py", PREPARE.replace("read_text())", "read_text() + ' ')"))
+    project.write("prepare.py", PREPARE.replace("read_text())", "read_text().replace('.', '.1'))"))
     project.commit()
-    codes = {each.code: each.message for each in bench.gate().verdict.findings}
+    verdict = bench.gate().verdict
+    codes = {each.code: each.message for each in verdict.findings}
     assert codes["data-moved"] == "data/ready, 1 of 1 file (first: losses.txt)"
+    # the data that it was recorded with is nowhere to be restored from
+    undo = "If unintended: undo the change to the preprocessing, or to what it reads."
+    assert undo in [step.text for step in verdict.next_steps]
+    (mini / "losses.txt").write_text("2.5 2.25 2.0")
+    restore = "If unintended: restore the data that the baseline was recorded with."
+    assert restore in [step.text for step in bench.gate().verdict.next_steps]
 
 
 def test_preprocessing_that_does_not_repeat_has_words_of_its_own(
