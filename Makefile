@@ -19,9 +19,10 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 # A test that hangs is named after so many seconds, instead of holding up everything.
 PYTEST := $(BIN)/python -m pytest --timeout 900
-# A process for each core; the tests of one file stay together, since they share trainings.
+# A process for each core and one more, since tests wait for the processes that they start; those of
+# one file stay together, since they share trainings.
 # WORKERS=0 runs them one after the other in one process, as a debugger wants it.
-WORKERS ?= auto
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)' 2>/dev/null || echo auto)
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 # pip takes minutes: a person sees what it downloads, a log has only what went wrong
