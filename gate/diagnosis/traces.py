@@ -26,8 +26,8 @@ from gate.diagnosis.trace_alignment import (
     outputs_apart,
     unread,
 )
+from gate.diagnosis.trace_divergence import TraceDivergence
 from gate.diagnosis.trace_words import (
-    TraceDivergence,
     agreement,
     finding_at,
     not_finite_at,

@@ -1,0 +1,211 @@
+"""The point at which two traces part, and what is asked of it: facts, without words for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+from gate.diagnosis.trace_alignment import Alignment, Calls, values_differ
+from gate.evidence.trace import INSTEAD_OF, Claim, Origin, TracedCall, TraceRow
+
+ROWS_BEFORE: Final = 4
+ROWS_AFTER: Final = 3
+# characters of a call in a row
+SHOWN: Final = 200
+TAKES_FROM_OUTSIDE: Final = "aten::lift_fresh"
+NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")
+REAL: Final = re.compile(r"\w+=-?(\d+\.\d*(e[-+]?\d+)?|\d+e[-+]?\d+)")
+CAST: Final = "aten::_to_copy"
+DTYPE: Final = re.compile(r"\bdtype=torch\.(\w+)")
+REAL_TYPES: Final = ("float", "bfloat", "half", "double")
+# there the call that brought the value is named, and not the one that uses it
+OF_THEIR_SOURCE: Final = (
+    *(Claim.UNINITIALISED, Claim.OUTSIDE_VALUE, Claim.MEMORY_LAYOUT, Claim.ARRIVAL),
+    Claim.COLLECTIVE,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceDivergence:
+    """Where two traces part; `at` are the places in the calls of both.
+
+    `expected` or `observed` is None where only the other run makes the call. `first_use` is the
+    observed run's call whose output differs first; `source` is the call that the value came from.
+    `left_out_before` is the observed run's call before which the other run alone makes `expected`.
+    """
+
+    claim: Claim
+    expected: TracedCall | None
+    observed: TracedCall | None
+    first_use: TracedCall
+    at: tuple[int, int]
+    expected_calls: Calls
+    observed_calls: Calls
+    alignment: Alignment
+    drift: bool
+    rank: int
+    source: TracedCall | None = None
+    left_out_before: TracedCall | None = None
+    apart: tuple[float, float] | None = None
+    from_another_rank: bool = False
+    settings: tuple[tuple[str, str, str], ...] = ()
+    unchecked: str = ""
+
+    @property
+    def call(self) -> TracedCall:
+        """The call that is named."""
+        if self.claim in OF_THEIR_SOURCE and self.source is not None:
+            return self.source
+        return self.observed or self.expected or self.first_use
+
+
+def is_given(point: TraceDivergence) -> bool:
+    """Whether a call is given another number, or a value of which no call says who made it."""
+    if point.claim is Claim.CODE_PATH:
+        return bool(changed_arguments(point))
+    known = point.source is not None and point.source.origin is not Origin.STORAGE
+    return point.claim is Claim.OUTSIDE_VALUE and not known
+
+
+def draws_in_line(calls: Calls, first: TracedCall | None) -> bool:
+    """Whether a run draws in the line and module that this call is of, as far as that goes on."""
+    if first is None:
+        return False
+    begin = next((place for place, call in enumerate(calls) if call is first), len(calls))
+    here = first.file, first.line, first.module
+    own = takewhile(lambda call: (call.file, call.line, call.module) == here, calls[begin:])
+    return any(call.random for call in own)
+
+
+def forward_place(call: TracedCall) -> str:
+    """Where the forward pass made what a call of the backward pass goes through; or nothing."""
+    return f"{call.forward_file}:{call.forward_line}" if call.forward_file else ""
+
+
+def only_uses(point: TraceDivergence) -> bool:
+    """Whether what differs was set or made before the line of the call that is named."""
+    if point.claim is Claim.CODE_PATH:
+        return point.call.by_module
+    taken = point.source is not None or point.call.operator == TAKES_FROM_OUTSIDE
+    return point.claim is Claim.OUTSIDE_VALUE and not taken and not changed_arguments(point)
+
+
+def changed_arguments(point: TraceDivergence) -> str:
+    """`p=0.8 instead of p=0.9`, of the same operator's two calls."""
+    new, gone = arguments_apart(point)
+    if not gone and not new:
+        return ""
+    return f"{', '.join(new) or 'nothing'}{INSTEAD_OF}{', '.join(gone) or 'nothing'}"
+
+
+def real_numbers_apart(point: TraceDivergence) -> bool:
+    """Whether the two calls differ in real numbers alone, which choose and order nothing."""
+    new, gone = arguments_apart(point)
+    return bool(new or gone) and all(REAL.fullmatch(word) for word in (*new, *gone))
+
+
+def precision_words(point: TraceDivergence) -> str:
+    """`bfloat16 instead of float32`, where one side computes in another type of number."""
+    left, right = point.expected, point.observed
+    if point.claim is not Claim.CODE_PATH:
+        return ""
+    if left is not None and right is not None and left.operator == right.operator:
+        before, after = (_number_type(call) for call in (left, right))
+    else:
+        # a cast that one side has alone
+        casts = [call for call in (left, right) if call is not None and call.operator == CAST]
+        if len(casts) != 1 or not casts[0].inputs or _only_moved(point, casts[0]):
+            return ""
+        before, after = _form_type(casts[0].inputs[0].form), _number_type(casts[0])
+        if casts[0] is left:
+            before, after = after, before
+    real = before.startswith(REAL_TYPES) and after.startswith(REAL_TYPES)
+    return f"{after} instead of {before}" if real and before != after else ""
+
+
+def _only_moved(point: TraceDivergence, cast: TracedCall) -> bool:
+    """Whether both sides make such a cast equally often: they do it in another order."""
+    left, right = (
+        sum(
+            (call.operator, call.arguments) == (cast.operator, cast.arguments)
+            and [value.form for value in call.inputs] == [value.form for value in cast.inputs]
+            for call in calls
+        )
+        for calls in (point.expected_calls, point.observed_calls)
+    )
+    return left == right
+
+
+def _number_type(call: TracedCall) -> str:
+    given = DTYPE.search(call.arguments)
+    if given is not None:
+        return given[1]
+    return _form_type(call.inputs[0].form) if call.inputs else ""
+
+
+def _form_type(form: str) -> str:
+    return form.partition(" (")[0].rpartition(" ")[2]
+
+
+def arguments_apart(point: TraceDivergence) -> tuple[list[str], list[str]]:
+    """The arguments of the observed call alone, and those of the expected call alone."""
+    left, right = point.expected, point.observed
+    if left is None or right is None or left.operator != right.operator:
+        return [], []
+    before, after = (NEXT_ARGUMENT.split(call.arguments) for call in (left, right))
+    return (
+        [word for word in after if word and word not in before],
+        [word for word in before if word and word not in after],
+    )
+
+
+def rows_around(point: TraceDivergence) -> Iterator[TraceRow]:
+    """Both traces around the point, paired as far as they were."""
+    pairs = point.alignment.pairs
+    place = next((index for index, pair in enumerate(pairs) if pair == point.at), len(pairs))
+    for first, second in pairs[max(0, place - ROWS_BEFORE) : place + 1 + ROWS_AFTER]:
+        left, right = point.expected_calls[first], point.observed_calls[second]
+        yield _row(left, right, here=(first, second) == point.at)
+    if place == len(pairs):
+        for step in range(1 + ROWS_AFTER):
+            left_call = _at(point.expected_calls, point.at[0] + step)
+            right_call = _at(point.observed_calls, point.at[1] + step)
+            if left_call or right_call:
+                yield _row(left_call, right_call, here=step == 0)
+
+
+def _at(calls: Calls, place: int) -> TracedCall | None:
+    return calls[place] if place < len(calls) else None
+
+
+def _row(left: TracedCall | None, right: TracedCall | None, *, here: bool) -> TraceRow:
+    shown = right or left
+    return TraceRow(
+        expected=_cell(left),
+        observed=_cell(right),
+        place=(f"{shown.file}:{shown.line}" if shown.file else forward_place(shown))
+        if shown
+        else "",
+        state=_state(left, right),
+        here=here,
+    )
+
+
+def _cell(call: TracedCall | None) -> str:
+    if call is None:
+        return ""
+    words = f"({call.arguments})" if call.arguments else ""
+    return f"{call.number} {call.operator}{words}"[:SHOWN]
+
+
+def _state(left: TracedCall | None, right: TracedCall | None) -> str:
+    if left is None or right is None or left.operator != right.operator:
+        return "another call"
+    if any(values_differ(*pair) for pair in zip(left.outputs, right.outputs, strict=False)):
+        inputs = zip(left.inputs, right.inputs, strict=False)
+        same = not any(values_differ(*pair) for pair in inputs)
+        return "output differs" if same else "inputs and output differ"
+    return "equal"
