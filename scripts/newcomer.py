@@ -6,9 +6,9 @@ Each SUITE (default: bookworm and noble) becomes a system of its own by debootst
 account that has nothing. There the packages that README names are installed, torch as the
 configuration of pip on this machine has it, and the gate from a clone of HEAD. Then each line of
 code that README ("Use it in a project"), docs/quick-start.md, docs/several-gates.md ("Two
-trainings") and docs/python.md ("In pytest") show is typed, in their order, each page in a fresh
-project. A line ends as its comment says (`exit code 1`), else with 0. What each line took is
-printed.
+trainings"), docs/environments.md ("On your machine", by uv) and docs/python.md ("In pytest") show
+is typed, in their order, each page in a fresh project. A line ends as its comment says
+(`exit code 1`), else with 0. What each line took is printed.
 
 Needs root; changes nothing of this machine. What cannot be had (an archive, its key, torch) is
 skipped and named. An archive is trusted by its key alone; `UNSIGNED=1` takes one without.
@@ -45,6 +45,7 @@ SCRIPTS: Final = {"ubuntu": "gutsy", "debian": "sid"}
 COMPONENTS: Final = {"debian": "main", "ubuntu": "main,universe"}
 ALONE: Final = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 HOME: Final = "/home/newcomer"
+UV_CONSTRAINT: Final = f"{HOME}/torch.txt"
 TRAINING: Final = """\
 import torch
 
@@ -118,7 +119,8 @@ def documents() -> tuple[Document, ...]:
     return (
         document("README.md", part),
         document("docs/quick-start.md", start),
-        nested("docs/several-gates.md", "Two trainings"),
+        typed("docs/several-gates.md", "Two trainings", NESTED_SCRIPT),
+        typed("docs/environments.md", "On your machine"),
         in_pytest("docs/python.md", "In pytest"),
     )
 
@@ -131,11 +133,11 @@ def chapter(page: str, title: str) -> str:
     return part
 
 
-def nested(page: str, title: str) -> Document:
-    """A training in a folder of a repository that has others."""
+def typed(page: str, title: str, script: str = SCRIPT) -> Document:
+    """The commands of a part of a page, beside a training at `script`."""
     blocks = [block for kind, block in BLOCK.findall(chapter(page, title)) if kind == "sh"]
     lines = tuple(line for block in blocks for line in code_lines(block))
-    return Document(name=page, lines=lines, script=NESTED_SCRIPT)
+    return Document(name=page, lines=lines, script=script)
 
 
 def in_pytest(page: str, title: str) -> Document:
@@ -174,6 +176,21 @@ def pip_settings() -> Mapping[str, str]:
     return {name.rpartition(".")[2]: str(ast.literal_eval(value)) for name, _, value in rows}
 
 
+def uv_variables(settings: Mapping[str, str], torch: str) -> Mapping[str, str]:
+    """The same for uv, which reads no configuration of pip; `torch` is what is to be installed."""
+    # uv takes indexes from the network alone
+    remote = [word for word in settings.get("extra-index-url", "").split() if "file:" not in word]
+    variables = {
+        "UV_FIND_LINKS": ",".join(settings.get("find-links", "").split()),
+        "UV_INDEX": " ".join(remote),
+        "SSL_CERT_FILE": settings.get("cert", ""),
+        "UV_CONSTRAINT": UV_CONSTRAINT if torch != "torch" else "",
+        # the system's own is what the training's account can read
+        "UV_PYTHON_DOWNLOADS": "never",
+    }
+    return {name: value for name, value in variables.items() if value}
+
+
 def local_paths(settings: Mapping[str, str]) -> tuple[Path, ...]:
     """The files and folders of this machine that a configuration of pip names."""
     words = [word for value in settings.values() for word in value.split()]
@@ -209,8 +226,9 @@ def say(text: str) -> None:
 class System:
     """A bare system below a folder; mounts are those of this process, which has its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self.folder = folder
+        self._variables = variables
 
     def make(self, distribution: str, suite: str) -> None:
         """Fetch and unpack the smallest system there is."""
@@ -246,12 +264,11 @@ class System:
         home = HOME if user else "/root"
         path = f"{HOME}/.venv/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         clean = ("env", "-i", f"PATH={path}", f"HOME={home}", "LANG=C.UTF-8")
-        proxies = tuple(
-            f"{name}={value}"
-            for name, value in os.environ.items()
-            if name.lower().endswith("_proxy")
-        )
-        return ("chroot", *account, str(self.folder), *clean, *proxies, *command)
+        proxies = {
+            name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")
+        }
+        given = (f"{name}={value}" for name, value in {**proxies, **self._variables}.items())
+        return ("chroot", *account, str(self.folder), *clean, *given, *command)
 
     def shell(self, folder: str, text: str) -> subprocess.CompletedProcess[str]:
         """What the newcomer types in a folder of the home."""
@@ -289,8 +306,9 @@ def prepare(system: System, torch: str) -> None:
     run(*system.inside("git", "config", "--global", "user.email", "newcomer@invalid"))
     run(*system.inside("git", "config", "--global", "init.defaultBranch", "main"))
     run(*system.inside("python3", "-m", "venv", f"{HOME}/.venv"))
-    # a project that has tests has it
-    run(*system.inside("pip", "install", "--quiet", torch, "pytest"))
+    system.write(Path(UV_CONSTRAINT).name, f"{torch}\n")
+    # what the pages take to be there: a project that has tests has the one, one of uv's the other
+    run(*system.inside("pip", "install", "--quiet", torch, "pytest", "uv"))
 
 
 def follow(system: System, page: Document) -> None:
@@ -325,7 +343,7 @@ def follow(system: System, page: Document) -> None:
 def newcomer(folder: Path, suite: str, torch: str) -> str:
     """One system from nothing to a pass; a line for the end."""
     distribution = next((name for name, one in SUITES.items() if one == suite), "debian")
-    system = System(folder)
+    system = System(folder, uv_variables(pip_settings(), torch))
     try:
         say(f"== {distribution} {suite}")
         system.make(distribution, suite)

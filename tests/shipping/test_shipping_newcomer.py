@@ -16,6 +16,7 @@ from newcomer import (
     document,
     documents,
     local_paths,
+    uv_variables,
 )
 
 STANZA = "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates\n"
@@ -24,11 +25,16 @@ STANZA = "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookw
 def test_each_way_in_trains_without_a_baseline_and_then_passes() -> None:
     *pages, in_pytest = documents()
     for page in pages:
+        commands = [line.command.removeprefix("uv run ") for line in page.lines]
         gates = [
-            line.exit_code for line in page.lines if line.command.startswith("repro-gate gate")
+            line.exit_code
+            for line, command in zip(page.lines, commands, strict=True)
+            if command.startswith("repro-gate gate")
         ]
         assert gates == [1, 0]
-        assert page.lines[0].command.startswith("repro-gate init")
+        assert next(command for command in commands if not command.startswith("uv ")).startswith(
+            "repro-gate init"
+        )
         assert any("baseline accept" in line.command for line in page.lines)
     first, *_, last = (line.command for line in in_pytest.lines)
     assert (first, last) == ("pytest --repro-gate-update", "pytest")
@@ -82,3 +88,19 @@ def test_what_pip_names_on_this_machine_is_handed_over(tmp_path: Path) -> None:
         "timeout": "9",
     }
     assert local_paths(settings) == (tmp_path / "index", tmp_path / "wheels")
+
+
+def test_uv_finds_what_pip_finds_and_takes_the_same_torch() -> None:
+    settings = {
+        "cert": "/etc/ca.pem",
+        "extra-index-url": "file:///srv/index https://packages.example/simple",
+        "find-links": "/srv/wheels /srv/more",
+    }
+    assert uv_variables(settings, "torch==2.13.0+cpu") == {
+        "UV_FIND_LINKS": "/srv/wheels,/srv/more",
+        "UV_INDEX": "https://packages.example/simple",
+        "SSL_CERT_FILE": "/etc/ca.pem",
+        "UV_CONSTRAINT": "/home/newcomer/torch.txt",
+        "UV_PYTHON_DOWNLOADS": "never",
+    }
+    assert uv_variables({}, "torch") == {"UV_PYTHON_DOWNLOADS": "never"}
