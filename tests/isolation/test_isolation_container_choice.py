@@ -159,7 +159,7 @@ def test_an_engine_without_gpus_trains_on_the_cpu_and_says_why(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "asked", [settings(Device.CUDA), settings(gpus=("0",)), settings(Device.CPU, gpus=("0",))]
+    "asked", [settings(Device.CUDA), settings(gpus=("0",)), settings(Device.CUDA, gpus=("0",))]
 )
 def test_a_gpu_that_was_asked_for_and_cannot_be_had_is_an_error(
     asked: GateSettings, tmp_path: Path
