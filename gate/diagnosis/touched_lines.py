@@ -12,7 +12,7 @@ from typing import Final
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
-from gate.evidence.trace import INSTEAD_OF, HowKnown, RankTrace, ShownChange, TraceFinding
+from gate.evidence.trace import ChangedNumber, HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 PAIR: Final = 2
@@ -442,7 +442,7 @@ def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> li
     for setting in settings:
         able = [hunk for hunk in change.hunks if can_matter(hunk.file) and _fits(hunk, setting)]
         # the very numbers say more than two others of their ratio
-        exact = [hunk for hunk in able if _holds_both(hunk, setting)]
+        exact = [hunk for hunk in able if _replaces(hunk, setting)]
         candidates = exact or able
         fitting += candidates if len(candidates) == 1 else []
     return list(dict.fromkeys(fitting))
@@ -455,27 +455,17 @@ def _passing(
 
     `data` are those of files that the training opened.
     """
-    if trace is None or not trace.real_numbers:
+    if trace is None or not trace.numbers:
         return []
-    new, _, old = trace.arguments.partition(INSTEAD_OF)
-    numbers = list(zip(_argument_values(old), _argument_values(new), strict=False))
     able = [*(_in_repository(hunk, folder) for hunk in trace.changed), *data]
-    passing = [hunk for hunk in able if any(_replaces(hunk, *pair) for pair in numbers)]
+    passing = [hunk for hunk in able if any(_replaces(hunk, number) for number in trace.numbers)]
     return passing if len(passing) == 1 else []
 
 
-def _argument_values(arguments: str) -> list[str]:
-    return [argument.partition("=")[2] for argument in arguments.split(", ")]
-
-
-def _holds_both(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
-    return _replaces(hunk, setting.before, setting.after)
-
-
-def _replaces(hunk: ChangedLines, before: str, after: str) -> bool:
-    """Whether the one number was there and is gone, and the other is new."""
+def _replaces(hunk: ChangedLines, change: OptimizerSettingChange | ChangedNumber) -> bool:
+    """Whether the number from before was there and is gone, and the other is new."""
     old, new = _numbers(hunk.before), _numbers(hunk.after)
-    return _is_in(before, old - new) and _is_in(after, new - old)
+    return _is_in(change.before, old - new) and _is_in(change.after, new - old)
 
 
 def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
@@ -483,7 +473,7 @@ def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
         before, after = float(setting.before), float(setting.after)
     except ValueError:
         return False
-    if _holds_both(hunk, setting):
+    if _replaces(hunk, setting):
         return True
     old, new = _numbers(hunk.before), _numbers(hunk.after)
     if not before or not math.isfinite(after / before):

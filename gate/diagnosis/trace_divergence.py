@@ -9,7 +9,15 @@ from itertools import takewhile
 from typing import Final
 
 from gate.diagnosis.trace_alignment import Alignment, Calls, values_differ
-from gate.evidence.trace import INSTEAD_OF, Claim, Origin, TracedCall, TraceRow
+from gate.evidence.trace import (
+    MAX_NUMBER_CHARACTERS,
+    MAX_NUMBERS,
+    ChangedNumber,
+    Claim,
+    Origin,
+    TracedCall,
+    TraceRow,
+)
 
 ROWS_BEFORE: Final = 4
 ROWS_AFTER: Final = 3
@@ -98,13 +106,23 @@ def changed_arguments(point: TraceDivergence) -> str:
     new, gone = arguments_apart(point)
     if not gone and not new:
         return ""
-    return f"{', '.join(new) or 'nothing'}{INSTEAD_OF}{', '.join(gone) or 'nothing'}"
+    return f"{', '.join(new) or 'nothing'} instead of {', '.join(gone) or 'nothing'}"
 
 
 def real_numbers_apart(point: TraceDivergence) -> bool:
     """Whether the two calls differ in real numbers alone, which choose and order nothing."""
     new, gone = arguments_apart(point)
     return bool(new or gone) and all(REAL.fullmatch(word) for word in (*new, *gone))
+
+
+def changed_numbers(point: TraceDivergence) -> tuple[ChangedNumber, ...]:
+    """Those of the arguments that both calls have, where they differ in real numbers alone."""
+    if not real_numbers_apart(point):
+        return ()
+    new, gone = (dict(word.split("=") for word in words) for words in arguments_apart(point))
+    pairs = [(gone[name], new[name]) for name in new if name in gone]
+    short = [pair for pair in pairs if max(map(len, pair)) <= MAX_NUMBER_CHARACTERS]
+    return tuple(ChangedNumber(before=old, after=now) for old, now in short[:MAX_NUMBERS])
 
 
 def precision_words(point: TraceDivergence) -> str:

@@ -9,6 +9,7 @@ from gate.diagnosis.trace_divergence import (
     TAKES_FROM_OUTSIDE,
     TraceDivergence,
     changed_arguments,
+    changed_numbers,
     draws_in_line,
     forward_place,
     is_given,
@@ -97,6 +98,7 @@ def finding_at(
         device=next((value.device for value in (*call.inputs, *call.outputs)), ""),
         arguments=changed_arguments(point)[:1000],
         real_numbers=real_numbers_apart(point),
+        numbers=changed_numbers(point),
         draws=draws_in_line(point.expected_calls, point.expected)
         is not draws_in_line(point.observed_calls, point.observed),
         precision=precision_words(point),

@@ -156,6 +156,9 @@ Traces = Annotated[tuple[RankTrace, ...], Field(max_length=MAX_RANKS)]
 
 MAX_ROWS: Final = 16
 MAX_NOTES: Final = 16
+MAX_NUMBERS: Final = 16
+# the longest that Python writes has 24
+MAX_NUMBER_CHARACTERS: Final = 40
 MAX_SEEDS: Final = 16
 Text = Annotated[str, Field(max_length=1000)]
 Name = Annotated[str, Field(max_length=200)]
@@ -267,8 +270,11 @@ class TraceRow(Document):
     here: bool = False
 
 
-# between the arguments of two calls
-INSTEAD_OF: Final = " instead of "
+class ChangedNumber(Document):
+    """A real number that one argument of two calls is given, as each of them wrote it."""
+
+    before: Annotated[str, Field(max_length=MAX_NUMBER_CHARACTERS)]
+    after: Annotated[str, Field(max_length=MAX_NUMBER_CHARACTERS)]
 
 
 class TraceFinding(Document):
@@ -283,7 +289,8 @@ class TraceFinding(Document):
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
     at which they part. `elsewhere`: another process made the value, or may have, whose lines nobody
-    saw run. `given`: a number or a value came from outside torch, and nobody knows from whom.
+    saw run. `numbers` are those of the arguments of both calls, where `real_numbers` alone differ.
+    `given`: a number or a value came from outside torch, and nobody knows from whom.
     `only_uses`: it is the first to read a value that was there before, or was made outside; or a
     module of torch's makes it, and what that does may have been set elsewhere.
     `draws`: of what they do there only one run draws from a generator.
@@ -306,6 +313,7 @@ class TraceFinding(Document):
     device: Name = ""
     arguments: Text = ""
     real_numbers: bool = False
+    numbers: Annotated[tuple[ChangedNumber, ...], Field(max_length=MAX_NUMBERS)] = ()
     draws: bool = False
     elsewhere: bool = False
     given: bool = False

@@ -13,6 +13,7 @@ from change_cases import (
     PLAIN,
     RATE,
     README,
+    TAKEN,
     found,
     hunk,
     setting,
@@ -35,7 +36,15 @@ from gate.diagnosis.touched_lines import (
     with_typed_numbers,
 )
 from gate.diagnosis.trace_window import what_explains
-from gate.evidence.trace import Claim, ExecutedLine, HowKnown, RankTrace, ShownChange, TraceFinding
+from gate.evidence.trace import (
+    ChangedNumber,
+    Claim,
+    ExecutedLine,
+    HowKnown,
+    RankTrace,
+    ShownChange,
+    TraceFinding,
+)
 from gate.report.diagnosis_sections import change_words
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
@@ -242,21 +251,13 @@ def test_a_new_function_that_nobody_called_ran_in_no_way() -> None:
 
 
 def test_a_new_function_that_nothing_names_ran_in_no_worker() -> None:
-    taken = TraceFinding(
-        claim=Claim.OUTSIDE_VALUE,
-        sentence="by a worker",
-        file="train.py",
-        line=30,
-        elsewhere=True,
-        changed=(RATE,),
-    )
     unused = added("utils.py", 7, "", "def new():", "    return 1")
     method = added("utils.py", 7, "    def __getitem__(self, i):", "        return i")
-    both = taken.model_copy(update={"changed_later": (unused,)})
+    both = TAKEN.model_copy(update={"changed_later": (unused,)})
     near = ShownChange(how=HowKnown.RAN, hunks=(RATE,))
     assert found(RATE, unused, LOSS, trace=both) == near
     # an override, a part that calls it, and one that may do so in a line that is not shown
-    other = taken.model_copy(update={"changed_later": (method,)})
+    other = TAKEN.model_copy(update={"changed_later": (method,)})
     assert found(RATE, method, LOSS, trace=other) == ShownChange(
         how=HowKnown.EITHER, hunks=(RATE, method)
     )
@@ -304,8 +305,7 @@ NUMBERS = TraceFinding(
     sentence="",
     file="model.py",
     line=40,
-    arguments="other=0.999 instead of other=0.99",
-    real_numbers=True,
+    numbers=(ChangedNumber(before="0.99", after="0.999"),),
 )
 
 
@@ -324,7 +324,7 @@ def test_the_part_that_holds_the_numbers_of_a_call_fits_it() -> None:
     again = hunk("ema.py", 20, "n=0.99", "n=0.999")
     both = trace.model_copy(update={"changed": (utils, decay, again)})
     assert found(utils, decay, again, trace=both) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
-    whole = trace.model_copy(update={"real_numbers": False})
+    whole = trace.model_copy(update={"numbers": ()})
     assert found(utils, decay, RATE, trace=whole) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
 
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from change_cases import ADAM, AT_MODEL, CONF, DATA, MODEL, PLACE, PLAIN, RATE, README, found, hunk
+from change_cases import (
+    ADAM,
+    AT_MODEL,
+    CONF,
+    DATA,
+    MODEL,
+    PLACE,
+    PLAIN,
+    RATE,
+    README,
+    TAKEN,
+    found,
+    hunk,
+)
 from each_row import each_row
 from trace_cases import chain
 
@@ -206,15 +219,7 @@ def test_a_file_that_was_read_is_not_hidden_by_a_nearer_line_that_ran() -> None:
 
 
 def test_a_line_of_a_worker_that_nobody_saw_run_is_not_hidden_by_one_that_ran() -> None:
-    taken = TraceFinding(
-        claim=Claim.OUTSIDE_VALUE,
-        sentence="by a worker",
-        file="train.py",
-        line=30,
-        elsewhere=True,
-        changed=(RATE,),
-        changed_later=(MODEL,),
-    )
+    taken = TAKEN.model_copy(update={"changed_later": (MODEL,)})
     both = ShownChange(how=HowKnown.EITHER_OF_ALL, hunks=(RATE, MODEL))
     assert found(RATE, MODEL, trace=taken) == both
     # what ran earlier than the nearest line may be it as well

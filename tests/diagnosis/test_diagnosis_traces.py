@@ -14,7 +14,7 @@ from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.trace_alignment import align
 from gate.diagnosis.trace_window import with_trace
 from gate.diagnosis.traces import compare_traces, first_not_finite_call
-from gate.evidence.trace import Claim, NoTrace, Phase, RankTrace, TraceFinding
+from gate.evidence.trace import ChangedNumber, Claim, NoTrace, Phase, RankTrace, TraceFinding
 
 LETTERS = st.text("abcdefgh", min_size=1, max_size=30)
 
@@ -288,7 +288,20 @@ def test_rows_that_python_shuffles_are_other_tensors_and_no_write_past_torch() -
     [("other=14.0", "other=12.0"), ("value=1e-05, p=0.5", "value=2e-05, p=0.25")],
 )
 def test_calls_may_differ_in_real_numbers_alone(before: str, after: str) -> None:
-    assert _of_arguments(before, after).real_numbers
+    found = _of_arguments(before, after)
+    assert found.real_numbers
+    pairs = zip(before.split(", "), after.split(", "), strict=True)
+    assert found.numbers == tuple(
+        ChangedNumber(before=old.partition("=")[2], after=new.partition("=")[2])
+        for old, new in pairs
+    )
+
+
+def test_a_number_that_one_call_alone_is_given_is_none_that_changed() -> None:
+    found = _of_arguments("alpha=0.5, p=0.1", "beta=0.5, p=0.2")
+    assert found.real_numbers
+    assert found.numbers == (ChangedNumber(before="0.1", after="0.2"),)
+    assert _of_arguments("p=0.1", f"p=0.{'1' * 40}").numbers == ()
 
 
 @pytest.mark.parametrize(
@@ -301,7 +314,8 @@ def test_calls_may_differ_in_real_numbers_alone(before: str, after: str) -> None
     ],
 )
 def test_calls_that_differ_otherwise_may_choose_or_order(before: str, after: str) -> None:
-    assert not _of_arguments(before, after).real_numbers
+    found = _of_arguments(before, after)
+    assert (found.real_numbers, found.numbers) == (False, ())
 
 
 def _of_arguments(before: str, after: str) -> TraceFinding:

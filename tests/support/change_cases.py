@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.touched_lines import shown_change
-from gate.evidence.trace import ShownChange
+from gate.evidence.trace import Claim, ShownChange, TraceFinding
 from gate.system.git.changes import Change, ChangedLines
 from gate.verdict.next_step import ReaderPlace
 
@@ -41,6 +41,17 @@ def found(
     change = Change(hunks=hunks, complete=complete)
     diagnosis = PLAIN.model_copy(update=fields)
     return shown_change(change, diagnosis, (), ".", drift=drift)
+
+
+# a value that a worker made, at a line that nobody changed
+TAKEN = TraceFinding(
+    claim=Claim.OUTSIDE_VALUE,
+    sentence="by a worker",
+    file="train.py",
+    line=30,
+    elsewhere=True,
+    changed=(RATE,),
+)
 
 
 def setting(before: str, after: str) -> tuple[OptimizerSettingChange, ...]:
