@@ -49,6 +49,20 @@ def test_a_setting_explains_a_loss_that_differs_after_it_where_no_equal_weights_
     assert (found.remedy == DRIFT[EventKind.PARAMETERS].remedy) is explains
 
 
+def logged_instead(metric: str, observed: str) -> MetricDelta:
+    """What a script logged at step 4, where it had logged 0.1."""
+    return MetricDelta(
+        metric=metric,
+        step=4,
+        expected="0.1",
+        observed=observed,
+        absolute=None,
+        relative=None,
+        ulp=None,
+        within=False,
+    )
+
+
 @each_row(
     ("first", "logged", "explains"),
     [
@@ -64,16 +78,7 @@ def test_a_setting_that_moved_no_weight_explains_only_what_shows_the_setting(
     change = OptimizerSettingChange(
         optimizer=0, name="lr", before="0.1", after="0.2", step=1, alone=True
     )
-    delta = MetricDelta(
-        metric=first.name,
-        step=4,
-        expected="0.1",
-        observed=logged,
-        absolute=None,
-        relative=None,
-        ulp=None,
-        within=False,
-    )
+    delta = logged_instead(first.name, logged)
     steps = ({"parameters": "a:1"}, {"parameters": "a:2"})
     compared = compare_results(
         with_fingerprints(*steps),
@@ -104,16 +109,7 @@ def test_a_schedule_is_logged_before_the_update_that_it_is_for(
         alone=True,
     )
     first = Event(kind=EventKind.METRIC, name="file.lr", step=4, own_step=4)
-    delta = MetricDelta(
-        metric=first.name,
-        step=4,
-        expected="0.1",
-        observed=logged,
-        absolute=None,
-        relative=None,
-        ulp=None,
-        within=False,
-    )
+    delta = logged_instead(first.name, logged)
     compared = compare_results(
         evidence_of(), evidence_of(values=(2.5, 9.0)), settings_of().compare, ("base", "head")
     ).model_copy(update={"events": (first,), "metrics": (delta,), "optimizer_settings": (change,)})
