@@ -348,7 +348,10 @@ def _dependency_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep
 def _data_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     undo = "restore the data that the baseline was recorded with"
     if place.preprocessed:
-        undo = "undo the change to the preprocessing, or to what it reads"
+        undo = (
+            "undo the change to code, packages or input that made the preprocessing write other "
+            "data"
+        )
     return (
         _step(f"{UNINTENDED}: {undo}."),
         *_accept(place, INTENDED, "new data", own=place.not_its_own),

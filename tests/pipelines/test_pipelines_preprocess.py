@@ -34,7 +34,10 @@ def test_preprocessing_runs_twice_and_feeds_the_trainings(
     codes = {each.code: each.message for each in verdict.findings}
     assert codes["data-moved"] == "data/ready, 1 of 1 file (first: losses.txt)"
     # the data that it was recorded with is nowhere to be restored from
-    undo = "If unintended: undo the change to the preprocessing, or to what it reads."
+    undo = (
+        "If unintended: undo the change to code, packages or input that made the preprocessing "
+        "write other data."
+    )
     assert undo in [step.text for step in verdict.next_steps]
     (mini / "losses.txt").write_text("2.5 2.25 2.0")
     restore = "If unintended: restore the data that the baseline was recorded with."
