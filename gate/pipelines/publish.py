@@ -72,7 +72,7 @@ def publish(
 def _wants_all(request: GateRequest) -> bool:
     """Whether the tracker is to have every verdict; of one without a seal no file goes there."""
     tracker = request.settings.publish.tracker
-    return tracker is not None and tracker[1].when == "always" and not request.by_own_rules
+    return tracker is not None and tracker.settings.when == "always" and not request.by_own_rules
 
 
 def _why_not(request: GateRequest, sealing: Sealing) -> str:

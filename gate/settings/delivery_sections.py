@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -121,6 +121,13 @@ class MlflowSettings(Document):
 TrackerSettings = MlflowSettings
 
 
+class ConfiguredTracker(NamedTuple):
+    """The tracker that gets runs."""
+
+    names: TrackerNames
+    settings: TrackerSettings
+
+
 class PublishSettings(Document):
     """Where a sealed package goes beside the output folder, and a line of every verdict."""
 
@@ -145,10 +152,13 @@ class PublishSettings(Document):
     )
 
     @property
-    def tracker(self) -> tuple[TrackerNames, TrackerSettings] | None:
-        """The tracker that gets runs, by its names and its settings."""
-        named = ((names, getattr(self, names.key)) for names in TRACKERS)
-        return next(((names, settings) for names, settings in named if settings is not None), None)
+    def tracker(self) -> ConfiguredTracker | None:
+        """The tracker that gets runs; None where none is configured."""
+        for names in TRACKERS:
+            settings = getattr(self, names.key)
+            if settings is not None:
+                return ConfiguredTracker(names, settings)
+        return None
 
 
 Publishing = Annotated[

@@ -20,7 +20,6 @@ from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import GateError, RunError
 from gate.evidence.capture import state_roots
-from gate.evidence.columns import Points
 from gate.evidence.configuration import (
     Configuration,
     ConfigurationChange,
@@ -498,14 +497,10 @@ def _blind_spots(assessment: Assessment) -> tuple[Finding, ...]:
 
 def _summaries(metrics: tuple[MetricSeries, ...]) -> Iterator[SeriesSummary]:
     # most metrics have the same steps: one tuple for all of those, however many they are
-    known: list[tuple[Points, tuple[int, ...]]] = []
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
     for series in metrics:
-        points = series.points
-        steps = next((steps for other, steps in known if points.same_steps(other)), None)
-        if steps is None:
-            steps = tuple(points.steps)
-            known.append((points, steps))
-        yield _summary(series, steps)
+        steps = tuple(series.points.steps)
+        yield _summary(series, known.setdefault(steps, steps))
 
 
 def _summary(series: MetricSeries, steps: tuple[int, ...]) -> SeriesSummary:
