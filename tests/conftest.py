@@ -29,7 +29,7 @@ settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer")
 )
 
-# folders of tests in which coverage counts nothing
+# Folders of tests about texts and trees of syntax, which run nothing of `gate/`.
 NOT_FOLLOWED = frozenset(("architecture", "documents"))
 
 
@@ -49,10 +49,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Laws about texts and trees of syntax run nothing of `gate/`: to follow them takes as long."""
+    """Coverage follows the first case of each test: following takes as long again as the test.
+
+    Its figure is a lower bound, since lines that only further cases or drawn examples reach are
+    not counted.
+    """
+    seen: set[object] = set()
     for item in items:
-        if item.path.parent.name in NOT_FOLLOWED:
+        function = getattr(item, "function", item)
+        drawn = "hypothesis" in item.keywords
+        if drawn or function in seen or item.path.parent.name in NOT_FOLLOWED:
             item.add_marker("no_cover")
+        seen.add(function)
 
 
 def pytest_collection_finish() -> None:

@@ -11,6 +11,9 @@ from gate.comparison.calibration import calibrate
 from gate.comparison.metric_differences import compare_metrics
 from gate.comparison.tolerances import tolerance_factor
 
+# thousands of histories in a loop, of which following each line takes twice as much
+pytestmark = pytest.mark.no_cover
+
 
 def test_the_simulation_derives_and_judges_what_the_gate_would() -> None:
     random = np.random.default_rng(1)

@@ -10,6 +10,9 @@ from gate.comparison.level_records import Agreement
 from gate.comparison.statistical_tests import equivalence
 from gate.settings.levels import Margin
 
+# thousands of histories in a loop, of which following each line takes twice as much
+pytestmark = pytest.mark.no_cover
+
 
 def test_the_simulation_judges_as_the_gate_would() -> None:
     random = np.random.default_rng(1)
