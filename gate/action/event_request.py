@@ -102,7 +102,7 @@ def _proposed_baseline(git: Git, head: str, path: str) -> bytes:
 def _history(git: Git, head_files: HeadFiles, gate_id: str) -> History:
     """Earlier runs, from the clone; what keeps them from being read is for a notice, no fault.
 
-    Whoever may push a branch may have written them, so they are parsed in a separate process.
+    Anyone who may push a branch may have written them, so they are parsed in a separate process.
     """
     path = history_file(gate_id)
     try:

@@ -332,7 +332,7 @@ def _act(
     request = replace(event_request(context, inputs, adapters), imported_runs=judges)
     adapters = adapters if judges else isolated(adapters)
     known.report, known.gate_id = request.settings.report, request.gate_id
-    # the pull request's commit lies in the workspace: a link there could lead root anywhere
+    # the pull request's commit is in the workspace: a link there could lead root anywhere
     for folder in (request.out, context.workspace / inputs.evidence):
         adapters.files.refuse_links(folder, below=context.workspace)
     try:
@@ -347,7 +347,7 @@ def _run_only(
     runner: Runner, context: ActionContext, request: GateRequest, adapters: Adapters
 ) -> ExitCode:
     """The first of two jobs: its exit code says whether the training ran, and nothing more."""
-    # refused and not ignored: whoever gave it believes that this job signs
+    # refused and not ignored: its author believes that this job signs
     if InputSecrets(runner.variables, runner.files).names_key():
         raise SettingsError(
             "mode run takes no signing key: this job runs the pull request's code",

@@ -134,7 +134,7 @@ def install_packages(call: Call, data: bytes, folder: str, whose: str = "") -> N
 
 
 def install_base(call: Call, locked: bytes) -> None:
-    """The base commit's packages, where it has others; what hinders that is told and no fault.
+    """The base commit's packages, where it has others; an obstacle is reported, and is no fault.
 
     The gate then excuses nothing by them.
     """

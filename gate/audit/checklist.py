@@ -233,7 +233,7 @@ def _compute(report: AuditReport) -> Answered:
 
 
 def _data(report: AuditReport) -> Answered:
-    # splits and what was left out stand in no document
+    # splits and what was left out are in no document
     known = all_pass(report, AuditedPart.DATA) is ChecklistAnswer.YES
     facts = (
         said(report, "data", "declared data"),

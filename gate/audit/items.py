@@ -230,7 +230,7 @@ class PackageFacts:
     """A package as an audit sees it.
 
     A document is None where the package has none that can be read; `problems` says why, by its
-    name. `settings_digest` is that of the packed settings. `seal_words` are of whoever checked it.
+    name. `settings_digest` is that of the packed settings. `seal_words` are those of the check.
     """
 
     place: str

@@ -212,7 +212,7 @@ def _unlocked(facts: RepositoryFacts, locks: list[LockFile]) -> list[str]:
 
 
 def _compiles(path: str) -> bool:
-    """Whether it may stand in a command as it is, and the tool reads it."""
+    """Whether it may be in a command as it is, and the tool reads it."""
     plain = path.isascii() and all(sign.isalnum() or sign in "._-/" for sign in path)
     return plain and not path.startswith("-") and path.endswith((".txt", ".toml"))
 

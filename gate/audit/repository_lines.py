@@ -204,7 +204,7 @@ def _declared(line: ScriptLine, facts: RepositoryFacts) -> str:
 
 
 def _lies_outside(line: ScriptLine, facts: RepositoryFacts) -> bool:
-    """Whether a path that stands in a script is none of the repository's files, or in none of them.
+    """Whether a path that is in a script is none of the repository's files, or in none of them.
 
     One that is computed is not known, and a name without a folder may be written by the run itself.
     """
@@ -219,7 +219,7 @@ def _lies_outside(line: ScriptLine, facts: RepositoryFacts) -> bool:
 
 
 def _is_in_commit(line: ScriptLine, facts: RepositoryFacts) -> bool:
-    """Whether a path that stands in a script is that of a file of the repository."""
+    """Whether a path that is in a script is that of a file of the repository."""
     path = PurePosixPath(line.subject)
     if not line.subject or path.is_absolute() or ".." in path.parts:
         return False

@@ -42,7 +42,7 @@ RESTORE: Final = (
 )
 NAMED: Final = 20
 MEMBER_PIECE_BYTES: Final = 1024 * 1024
-# whoever wrote another method did not use what GitHub uses
+# an archive with another method was not made by GitHub
 METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _BROKEN: Final = (
     zipfile.BadZipFile,
@@ -110,7 +110,7 @@ def _misnamed(path: str, named: str, *, copied: bool) -> DocumentError:
 
 
 def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
-    """The entries' files of a folder on disk by their names, or None where nothing lies there.
+    """The entries' files of a folder on disk by their names, or None where nothing is there.
 
     Raises `DocumentError` for what is not a folder and for what `refuse_unfit` refuses,
     `StorageError` for a link in it: none is followed.
@@ -170,7 +170,7 @@ def _too_large(shown: str) -> DocumentError:
 def refuse_future(baseline: Baseline | None, now: datetime, source: str) -> Baseline | None:
     """The same baseline; `DocumentError` for an entry recorded more than a day after `now`.
 
-    It would be the newest for ever, and never be called stale.
+    It would stay the newest and never be called stale.
     """
     for entry in baseline.entries if baseline else ():
         if datetime.fromisoformat(entry.recorded_at) > now + AHEAD:
@@ -188,7 +188,7 @@ def write_entries(
 ) -> tuple[str, ...]:
     """Make the folder hold `after` where it held `before`; the names of what was written.
 
-    Only what is another is touched, new files first: whenever this is cut short, what lies there
+    Only what is another is touched, new files first: whenever this is cut short, what is there
     can be read.
     """
     known = {entry_name(entry): entry for entry in (before.entries if before else ())}

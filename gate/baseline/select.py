@@ -183,5 +183,5 @@ def _lateness(moved: tuple[str, ...]) -> tuple[float, ...]:
 
 
 def key_place(part: str) -> tuple[int, str]:
-    """Where a part of the environment stands in the ordered key; for sorting."""
+    """Where a part of the environment is in the ordered key; for sorting."""
     return _PLACES.get(part, len(KEY)), part

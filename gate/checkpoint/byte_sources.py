@@ -154,7 +154,7 @@ class Inflated(NamedTuple):
 
 
 class ColumnMajor(NamedTuple):
-    """Elements of `width` bytes that lie in column-major (Fortran) order, in row-major order."""
+    """Elements of `width` bytes that are in column-major (Fortran) order, in row-major order."""
 
     source: TensorSource
     shape: tuple[int, ...]

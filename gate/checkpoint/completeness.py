@@ -168,7 +168,7 @@ class _Sorting:
         self.ranks: set[int] = set()
         self.unread: list[str] = []
         self.odd: dict[str, dict[str, None]] = {RANDOM: {}, OPTIMIZER: {}}
-        # of a mapping: the telling keys that stand in it
+        # of a mapping: the telling keys that are in it
         self._keys: dict[str, set[str]] = {}
         self._integers: Counter[str] = Counter()
 
@@ -273,7 +273,7 @@ class _Sorting:
         self._other(leaf, path)
 
     def _other(self, leaf: Leaf, path: str) -> None:
-        """What is told by the keys that stand beside each other, and counters."""
+        """What neighbouring keys and counters show."""
         above, _, last = path.rpartition("/")
         key = LAST_KEY.search(path)
         if key is None:
@@ -526,7 +526,7 @@ def _slots_lacking(contents: Contents, need: Need) -> Iterator[Lack]:
 
 
 def _lack(contents: Contents, need: Need, what: str) -> Lack:
-    """Nothing is missing that may lie in a file, or in a value, of an unknown shape."""
+    """Nothing is missing that may be in a file, or in a value, of an unknown shape."""
     hidden: tuple[str, ...] = contents.unread
     if need.part in RANDOM_PARTS:
         hidden += contents.odd.get(RANDOM, ())

@@ -37,7 +37,7 @@ SAVED: Final = "checkpoint"
 # a leaf of either, by what stands before its own path
 CAPTURED_LEAF: Final = re.compile(rf"{CAPTURED}(?=[^A-Za-z0-9_.-]|\Z)")
 SAVED_LEAF: Final = re.compile(rf"{SAVED}(?=[^A-Za-z0-9_.-]|\Z)")
-# what stands before a leaf's own path, by which its part is told
+# the prefix of a leaf's own path, which names its part
 PREFIX: Final = re.compile(r"^(?:state(?:\.rank\d+)?|checkpoint)(?=[^A-Za-z0-9_.-]|\Z)")
 
 

@@ -12,7 +12,7 @@ to the squared norm in the mean (M. Charikar and others, Finding Frequent Items 
 2002). A tensor of 16 elements or fewer is its own sketch, and a scaled tensor has its exact
 distance; otherwise the estimate of a norm is within a factor of 2 in 999 of 1,000 cases.
 
-The signs are known, so whoever wants to finds weights with the same sums. The norms of the 16
+The signs are known, so weights with the same sums can be constructed. The norms of the 16
 groups, and the least and the largest number, are no sums: what two tensors differ by in these
 bounds their distance from below (the triangle inequality), so no honest result is farther by them.
 Weights that were made to agree in all of it still pass, such as two that changed places.
@@ -244,7 +244,7 @@ def _sketch_into(by_key: dict[Hashable, str], key: Hashable, leaf: TensorLeaf) -
     held = bytearray()
     number = 0
     for piece in leaf.source.pieces(width):
-        # most pieces are whole blocks; what lies in several files may come in others
+        # most pieces are whole blocks; what is in several files may come in others
         if not held and len(piece) == width:
             _add(figures, _numbers(leaf.dtype, piece), number)
             number += 1

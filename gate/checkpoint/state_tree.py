@@ -140,7 +140,7 @@ def _with_signs(tensor: TensorNode, source: TensorSource) -> TensorSource:
 
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000
-# Of all leaves together: a value or a key that is remembered once can stand in many places.
+# Of all leaves together: a value or a key that is remembered once can be in many places.
 MAX_VALUE_BYTES = 128 * 1024 * 1024
 MAX_PATH_CHARACTERS = 64 * 1024 * 1024
 MAX_SET_NESTING = 8
@@ -165,7 +165,7 @@ class _Budget:
             raise fault(f"holds more than {MAX_VISITS:,} values")
 
     def take_children(self, path: str, children: list[Child]) -> None:
-        """Count what lies below `path`; raises `StateError` when there is too much of it."""
+        """Count what is below `path`; raises `StateError` when there is too much of it."""
         self.visits -= len(children)
         self.path_characters -= len(path) * len(children)
         if self.path_characters < 0:

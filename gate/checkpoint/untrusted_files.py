@@ -35,7 +35,7 @@ class ReadableFiles(Protocol):
         ...
 
     def is_folder(self, path: Path) -> bool:
-        """Whether a real folder lies there."""
+        """Whether a real folder is there."""
         ...
 
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:

@@ -326,7 +326,7 @@ def accept_command(
     else:
         proposal = last_proposal(request, adapters)
     console().print(proposal_view(proposal.entry, proposal.known, proposal.head))
-    # only now: whoever has to give a reason wants to see for what
+    # only now: a person who gives a reason wants to see for what
     refuse_no_reason(reason)
     before = work_tree_baseline(request, adapters)
     baseline = accepted(request, adapters, proposal, reason, who_accepts(request.top))

@@ -55,7 +55,7 @@ def digest_lines(state: StateDigest, *, leaves: bool) -> list[str]:
 
 
 def digest_document(states: Sequence[StateDigest], *, leaves: bool) -> dict[str, object]:
-    """The same as one JSON document; what else a package holds stands in `saved`."""
+    """The same as one JSON document; what else a package holds is in `saved`."""
     document, *others = (_state_document(state, leaves=leaves) for state in states)
     return {**document, "saved": others[0]} if others else document
 

@@ -77,7 +77,7 @@ def _row(key: TrustedKey, length: int) -> tuple[str, ...]:
         ALGORITHMS[key.key_details],
         key.status.value,
         datetime.fromisoformat(_since(key)).astimezone(UTC).strftime("%Y-%m-%d %H:%M"),
-        # whoever wrote them: a terminal and the log of a job obey nothing of them
+        # untrusted text: a terminal and the log of a job must obey nothing of it
         safe_line("; ".join(texts)),
     )
 

@@ -62,5 +62,5 @@ def _exclusion(rule: str) -> Exclusion:
 
 
 def safe_text(lines: Sequence[str]) -> str:
-    """Lines about a state for a terminal: names in it were chosen by whoever saved it."""
+    """Lines about a state for a terminal: its author chose the names in it."""
     return "".join(f"{safe_line(line, limit=SAFE_LINE_CHARACTERS)}\n" for line in lines)

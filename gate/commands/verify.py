@@ -91,7 +91,7 @@ def explain_by_key(
 def identity_artifact(
     package: Path, chosen: Sequence[Path], identity: Identity, expected: Expected, files: Files
 ) -> Artifact:
-    """A package with seals without a key, as it lies there; whoever types the commands checks it.
+    """A package with seals without a key, as it is there; the user of the commands checks it.
 
     Raises `AttestationError` for a file that is no bundle of such a seal, and for another commit.
     """
@@ -102,7 +102,7 @@ def identity_artifact(
         payload = decode_base64(envelope.payload, f"{seal.name}: the payload")
         kind = opened_seal(seal, envelope.payload_type, payload, "").kind
         if kind is StatementKind.VERDICT:
-            # the repository may stand in the certificate alone, which whoever types this looks at
+            # the repository may be in the certificate alone, which the user looks at
             check_expected(read_statement(payload), replace(expected, repository=""))
         seals.append((kind, str(path)))
     commit = expected.commit.lower()
@@ -168,7 +168,7 @@ def verified_text(
 ) -> str:
     """What was checked, a line for each question that a reader has.
 
-    `recomputed` are the states whose roots were made anew from the bytes in the package.
+    `recomputed` are the states whose roots were rebuilt from the bytes in the package.
     """
     listed = f"its {verified.members} files agree with {SUMS_NAME}"
     rows = [

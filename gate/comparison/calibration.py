@@ -175,7 +175,7 @@ def _derived(
         # a name with a star or a bracket would be a pattern
         metric=glob.escape(series[0].name),
         absolute=limit,
-        # never less than a unit in the last place: below it, no number lies in between
+        # never less than a unit in the last place: below it, no number is in between
         ulp=1 if limit < floor else 0,
         steps=steps,
         derived=derived,

@@ -25,7 +25,7 @@ _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _memcmp.restype = ctypes.c_int
 STRETCH_BYTES: Final = 4 * 1024 * 1024
-# Of sources that do not lie in a row in a file.
+# Of sources that do not be in a row in a file.
 PIECE_BYTES: Final = 256 * 1024
 
 
@@ -48,7 +48,7 @@ def _address(view: memoryview) -> int:
 
 
 def in_file(left: TensorSource, right: TensorSource) -> bool:
-    """Whether both lie in a row in a file, so that any stretch can be taken by itself."""
+    """Whether both are in a row in a file, so that any stretch can be taken by itself."""
     return isinstance(left, FileSpan) and isinstance(right, FileSpan)
 
 

@@ -375,7 +375,7 @@ def _disagree(sha256: str, sketched: tuple[Mapping[str, str], Mapping[str, str]]
 def _shown(tensor: TensorDigest | None) -> str:
     """What a reader can distinguish: type, shape and digest; of a plain value its kind and digest.
 
-    A value itself is not in the manifest, since it may be a secret of whoever saved it.
+    A value itself is not in the manifest, since it may be its author's secret.
     """
     if tensor is None:
         return ABSENT

@@ -148,7 +148,7 @@ def _numbers(old: DataSet, new: DataSet) -> Iterator[str]:
     named = len(left.keys() | right.keys()) > 1
     for tell in (_rows, _mean, _nan_share, _classes, _deviation):
         for pair in pairs:
-            # all columns of a table have the same rows, which are told once
+            # all columns of a table have the same rows: report them once
             own = named and not (tell is _rows and pair[0].format in {"csv", "jsonl"})
             about = f"{_quoted(pair[0].name)} " if own and pair[0].name else ""
             yield from (f"{about}{text}" for text in tell(*pair))

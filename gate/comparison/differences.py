@@ -231,7 +231,7 @@ class FingerprintDifference(Document):
     """A fingerprint of digests that differs: from which step on, and what was seen of it before.
 
     `equal_until` is the last step at which it was observed and still equal, `first_step` the first
-    at which it was observed and differs; with thinned observation others may lie in between.
+    at which it was observed and differs; with thinned observation others may be in between.
     """
 
     fingerprint: str

@@ -46,7 +46,7 @@ from gate.evidence.step_columns import (
 )
 from gate.evidence.step_work import Given, turn_of
 
-# The members stand in the order in which one causes the next: at one step the cause comes first.
+# The members are in the order in which one causes the next: at one step the cause comes first.
 ORDER = tuple(EventKind)
 FINGERPRINTS = {family: EventKind(family) for family in FAMILIES}
 LOSS = "loss"
@@ -261,7 +261,7 @@ def _apart(
 
 
 def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:
-    # the name is the training's word: one that the harness never makes is told, and no fault of
+    # the name is the training's word: one that the harness never makes is reported, and no fault of
     # ours
     return Event(
         kind=FINGERPRINTS.get(family_of(fingerprint.fingerprint), EventKind.METRIC),

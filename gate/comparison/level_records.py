@@ -1,4 +1,4 @@
-"""What levels were judged by, and how fast runs were: numbers that are told."""
+"""The reported numbers: what levels were judged by, and how fast runs were."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Equivalence(Document):
 
 
 class RankedVariant(Document):
-    """A variant and its metric on both sides; they stand in the baseline's order, best first."""
+    """A variant and its metric on both sides; they are in the baseline's order, best first."""
 
     name: str
     baseline: Sample

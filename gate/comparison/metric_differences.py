@@ -123,7 +123,7 @@ def with_rank_metrics(
 ) -> MetricDifferences:
     """The differences of metrics together with those of the ranks other than 0.
 
-    Compared rank by rank: no name that a script gives a metric can stand in for another rank's.
+    Compared rank by rank: no name that a script gives a metric can be in for another rank's.
     """
     comparisons = [known, *(_of_rank(left, right, rules) for left, right in pairs)]
     return MetricDifferences(

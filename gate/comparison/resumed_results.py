@@ -56,7 +56,7 @@ def compare_first_part(
 
 
 def learning_rate(given: tuple[StepGiven, ...], step: int) -> dict[str, str]:
-    """The rate of each group when that step updated, by its name in the state, where it is told."""
+    """The rate of each group at that step's update, by its name in the state; none if unknown."""
     known = given_at(given, step) if is_told(step) else None
     settings = {} if known is None else known.settings
     return {name: word for name, word in settings.items() if name.endswith("/lr")}

@@ -1,7 +1,7 @@
 """By how much the numbers of two tensors differ, exactly and in one pass.
 
 NumPy knows neither bfloat16 (the upper half of a float32) nor the floats of one byte, whose 256
-values stand in tables here. Sources: P. Micikevicius and others, FP8 Formats for Deep Learning,
+values are in tables here. Sources: P. Micikevicius and others, FP8 Formats for Deep Learning,
 2022; the FNUZ types (no infinity, no minus zero) as StableHLO specifies them; E8M0, a power of two
 without sign, in OCP Microscaling Formats 1.0.
 
@@ -333,7 +333,7 @@ def _add_narrow_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
     if largest and largest * (1 + DOUBT) >= sums.largest:
         # rounding keeps order, so the largest one is among those that look largest
         _take_exact(sums, left, right, gaps == np.float32(largest))
-    # the magnitudes stand in the two halves of the other block
+    # the magnitudes are in the two halves of the other block
     scale, magnitude = np.split(_scratch.right.view(np.float32), 2)
     scale = np.abs(left, out=scale[: len(left)])
     np.maximum(scale, np.abs(right, out=magnitude[: len(left)]), out=scale)

@@ -45,7 +45,7 @@ def tolerance_factor(runs: int, confidence: float = CONFIDENCE) -> float:
 def chi_square_quantile(share: float, freedom: int) -> float:
     """The value that a chi-square variable stays below with this probability, by bisection.
 
-    For probabilities up to one half: there it lies below the mean, which is `freedom`.
+    For probabilities up to one half: there it is below the mean, which is `freedom`.
     """
     low, high = 0.0, float(freedom)
     # each round halves the interval: after 200 what is left of it is far below a rounding error

@@ -308,7 +308,7 @@ def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSett
     """Groups that a schedule moves alike as one change; so are many that are fixed.
 
     What is alike at the first step need not be at the others: only a change that has a factor of
-    its own is told as one.
+    its own is reported as one.
     """
     alike: dict[tuple[object, ...], list[OptimizerSettingChange]] = {}
     for change in changes:

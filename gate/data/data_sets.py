@@ -58,8 +58,8 @@ class DataSet(Document):
 
     `place` is its path from the repository's root; empty for one below `$REPRO_GATE_DATA`.
     `sha256` is over the listing of all files in the order of their names, or of the one file
-    (docs/data.md); `sampled` says that content was read of some only. `origin` is told: an address,
-    a path of the machine, the digest that a pointer names.
+    (docs/data.md); `sampled` says that content was read of some only. `origin` is for readers: an
+    address, a path of the machine, the digest that a pointer names.
     """
 
     name: str = Field(max_length=MAX_NAME)

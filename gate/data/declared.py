@@ -74,7 +74,7 @@ class FetchedData:
     """Data on this machine, whole: a file or folder at `source`, or files to copy.
 
     `place` is the path from the repository's root at which the training finds it; empty for one
-    below `$REPRO_GATE_DATA`. `origin` is told to readers.
+    below `$REPRO_GATE_DATA`. `origin` is for readers.
     """
 
     name: str

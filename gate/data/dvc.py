@@ -51,7 +51,7 @@ def fetch_config(
     """The text of a `.dvc/config` for one fetch, and the name of its default remote.
 
     `trusted` are configurations, each stronger than the one before it; with True, files that they
-    name by a relative path may lie in the clone at `top`. What a remote that is a folder names
+    name by a relative path may be in the clone at `top`. What a remote that is a folder names
     relatively is taken from the clone's `.dvc`, as DVC does. `objects` becomes the cache. Raises
     `DataError` for what is no configuration, or has no default remote.
     """
@@ -292,7 +292,7 @@ def dvc_object_name(pointer: DataPointer) -> str:
 
 
 def content_of(cache: SharedCache, pointer: DataPointer) -> Path:
-    """Where a pointer's file or folder lies in the cache."""
+    """Where a pointer's file or folder is in the cache."""
     there = cache.path(dvc_object_name(pointer))
     return there / CONTENT if pointer.is_folder else there
 

@@ -41,7 +41,7 @@ def machine_path(name: str, path: Path, closed: Iterable[Path] = ()) -> Path:
     It must be none of `closed`, inside of none, and contain none.
 
     Raises `DataError` where nothing is there, where it is a link or neither file nor folder, and
-    where this account may not read it. What lies in a folder is not looked at.
+    where this account may not read it. What is in a folder is not looked at.
     """
     shown = safe_line(str(path))
     try:

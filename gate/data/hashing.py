@@ -4,7 +4,7 @@ A path is opened part by part below the descriptor of the data set, so somebody 
 for a link meanwhile leads nowhere (CWE-59, CWE-367). Nothing recurses: depth is up to the data.
 
 It trusts the stamp of a file: who can set its times and keep its inode can change it unseen. It
-lies in a folder of the gate's account, which no training can write to.
+is in a folder of the gate's account, which no training can write to.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Stamp = tuple[int, int, int, int]
 
 
 class Seen(NamedTuple):
-    """What lies below the data set's folder under a name; a folder's name ends with a slash."""
+    """What is below the data set's folder under a name; a folder's name ends with a slash."""
 
     name: str
     mode: int
@@ -66,7 +66,7 @@ def seen(name: str, facts: os.stat_result) -> Seen:
 def walk(root: int, source: Path) -> Iterator[Seen]:
     """Everything below the folder `root`, folders before what they hold; `DataError` for a fault.
 
-    What is no regular file is told as anything else is: the caller decides what that means.
+    What is no regular file is reported as anything else is: the caller decides what that means.
     """
     pending = [""]
     with _Position(root) as position:
@@ -274,7 +274,7 @@ WAIT_SECONDS: Final = 5.0
 # A file that changes twice within one tick of the disk's clock keeps its times: what changed this
 # shortly before is not remembered (git's documentation, racy-git.txt). FAT has ticks of 2 s.
 SETTLED_NANOSECONDS: Final = 4 * 10**9
-# nothing is remembered for ever: rows above this make room, the oldest first
+# nothing is remembered forever: rows above this make room, the oldest first
 MAX_ROWS: Final = 5_000_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 _TABLE: Final = """

@@ -36,7 +36,7 @@ _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[^/]+:")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LfsEndpoint:
-    """`remote_url` is the repository, `lfs_url` where its objects are, if that is told.
+    """`remote_url` is the repository, `lfs_url` where its objects are, if that is reported.
 
     `headers` are those of the clone's configuration that let it in, as (key, value).
     """

@@ -1,7 +1,7 @@
 """Simple statistics of a data set: rows, mean, deviation, share of NaN, classes.
 
-They are told beside a digest and decide nothing, so a file that cannot be read has none and is no
-fault. The bytes may be hostile: this runs in the confined process alone.
+They are informational, so a file that cannot be read has none and is no fault. The bytes may be
+hostile: this runs in the confined process alone.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _of_images(images: Counter[tuple[Path, str]], source: Path) -> Iterator[Data
     folders: Counter[str] = Counter()
     suffixes: Counter[str] = Counter()
     for (folder, suffix), count in images.items():
-        # what lies in the data set's own folder has no class
+        # what is in the data set's own folder has no class
         if folder != source:
             folders[str(folder.relative_to(source))] += count
         suffixes[suffix] += count

@@ -83,7 +83,7 @@ class Moments:
     def add(self, values: npt.NDArray[np.generic]) -> None:
         """A block of numbers of any real type."""
         floats: Floats = values.astype(np.float64, copy=False)
-        # values near the end of the range overflow: what is then unknown is told as None
+        # values near the end of the range overflow: what is then unknown is None
         with np.errstate(all="ignore"):
             finite = floats[np.isfinite(floats)]
             block = Moments()

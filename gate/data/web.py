@@ -213,7 +213,7 @@ class Download(Connection):
         return too_slow(self._file.entry, self._file.seconds)
 
     def _begun(self, response: requests.Response, part: _Part) -> int | None:
-        """Look at the beginning of an answer; the size of the whole file, if that is told."""
+        """Look at the beginning of an answer; the size of the whole file, if that is reported."""
         status = response.status_code
         if status == requests.codes.requested_range_not_satisfiable and part.size:
             part.restart()

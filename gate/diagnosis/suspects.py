@@ -78,7 +78,7 @@ POSSIBLE: Final = frozenset(
     (SuspectKind.ADDRESS, SuspectKind.THREAD, SuspectKind.CHILD, SuspectKind.CLOCK)
 )
 ORDER: Final = tuple(SuspectKind)
-# what comes to a line piece by piece is told at some counts, these at most apart
+# pieces that arrive at a line are reported at some counts, at most this far apart
 ARRIVALS: Final = frozenset(("queue.Queue.get", "multiprocessing.Queue.get"))
 TOLD_LATE: Final = 4
 
@@ -298,7 +298,7 @@ def _fits(suspect: Suspect, first: Event) -> bool:
 def _is_part_of_another(suspect: Suspect, fitting: list[Suspect]) -> bool:
     """Whether another suspect says the same and more.
 
-    A seed and where it came from stand in one line often; a thread that draws was started before.
+    A seed and where it came from are in one line often; a thread that draws was started before.
     """
     if suspect.kind in ORIGINS:
         return any(other.kind in SEEDS and other.place == suspect.place for other in fitting)

@@ -37,7 +37,7 @@ NUMBER: Final = re.compile(
 )
 # without parentheses a number ends where the argument does
 VALUE: Final = r"(?:\([^()]*\)|\[[^\[\]]*\]|[-+.\w]+(?=\s*[,)\n]))"
-# its parameters have no values that are computed, and its body stands below it
+# its parameters have no values that are computed, and its body is below it
 HEADER: Final = re.compile(
     r"\s*+(?:async\s++)?+def\s++(?P<name>\w++)\s*+\([^()#]*+\)[^()#]*:\s*+", re.ASCII
 )
@@ -351,7 +351,7 @@ def is_code(file: str) -> bool:
 def data_files(change: Change | None) -> tuple[str, ...]:
     """The files of data and settings in a change, at most `MAX_DATA_FILES`, for a run to watch."""
     hunks = change.hunks if change is not None else ()
-    # names that cannot stand in a list of paths are watched by nobody
+    # names that cannot be in a list of paths are watched by nobody
     named = (
         hunk.file
         for hunk in hunks

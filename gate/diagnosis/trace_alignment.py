@@ -80,7 +80,7 @@ def values_differ(expected: TracedValue, observed: TracedValue) -> bool:
 
 
 def layouts_differ(expected: TracedValue, observed: TracedValue) -> bool:
-    """Whether both were looked at, and lie in memory in two ways."""
+    """Whether both were looked at, and are in memory in two ways."""
     return expected.layout != observed.layout
 
 

@@ -115,7 +115,7 @@ def compare_traces(
     points = [point for pair in pairs if (point := _point(pair)) is not None]
     if not points:
         return agreement(tuple(pair.observed for pair in pairs), drift=drift)
-    # what came over from another rank is told by that rank, where it can be
+    # what came over from another rank is reported by that rank, where it can be
     own = [point for point in points if not point.from_another_rank]
     first = min(own or points, key=_when)
     if not own and len(pairs) > 1 and _equal_before(first, pairs):

@@ -179,7 +179,7 @@ INDEX_SUFFIX: Final = ".index.json"
 class SavedCopy:
     """Copies in the gate's own folder, by their names below what the script saved.
 
-    `tree` stands in the place of the training's working directory. It is None, and `files` empty,
+    `tree` takes the place of the training's working directory. It is None, and `files` empty,
     where nothing was copied; `kept.left_out` says why.
     """
 
@@ -204,7 +204,7 @@ def capture_saved(
         files.refuse_links(source, below=workdir_tree)
         names = tuple(_names(files, source)) if is_folder else (PurePosixPath(checkpoint).name,)
     except StorageError:
-        # whoever reads it refuses it, and says so in its own words
+        # its reader refuses it, in words of its own
         return None
     if len(names) > MAX_FILES:
         return None

@@ -371,5 +371,5 @@ def _metrics(series: tuple[MetricSeries, ...], *, required: bool) -> tuple[Metri
             "the run has no metric: no loss was recorded and none was logged",
             hint="Call backward() on a scalar loss between the steps, or set train.metrics.file.",
         )
-    # by name: sources are read in an order of ours, which must not stand in a document
+    # by name: sources are read in an order of ours, which must not be in a document
     return tuple(sorted(series, key=lambda item: item.name))

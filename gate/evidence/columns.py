@@ -1,7 +1,7 @@
 """Long series as columns: records that are made when they are asked for.
 
 Records of a few numbers take eight bytes a number, where a record takes hundreds. Plain arrays and
-not NumPy's: whoever only reads a document, as `audit` does, would import that for them.
+not NumPy's: reading a document alone, as `audit` does, would import that for them.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def within(column: Column, least: float, most: float) -> bool:
 
 
 class Rows(Facts[Row]):
-    """Records of one kind that never change, each made anew when it is asked for.
+    """Records of one kind that never change, each rebuilt when it is asked for.
 
     In a document they are the list of records that they stand for, and are read from nothing else;
     with the context `PACKED` they are what `packed` gives.

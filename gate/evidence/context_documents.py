@@ -225,7 +225,7 @@ class EnvironmentDocument(Document):
     """The file `environment.json`.
 
     `parts` decide which entry of a baseline judges, with the packages that are imported and not
-    ignored. All else is told and decides nothing.
+    ignored. All else is reported and decides nothing.
     """
 
     schema_version: Literal["repro-gate.environment/1"] = ENVIRONMENT_SCHEMA

@@ -79,7 +79,7 @@ class EvidenceFolder:
         self._runs: dict[str, tuple[RunEvidence, WrittenDocument]] = {}
 
     def write(self, evidence: EvidenceSet) -> tuple[WrittenDocument, ...]:
-        """Write every file of the folder, the manifest last; a run that lies there stays.
+        """Write every file of the folder, the manifest last; a run that is there stays.
 
         Raises `EvidenceError` when two runs share a label: one would overwrite the other.
         """

@@ -356,7 +356,7 @@ def find_processes(files: Files, out: Path) -> tuple[ProcessFiles, ...]:
             hint="Only the harness writes there; the training may have filled or replaced it.",
         ) from error
     kinds: dict[tuple[int, int], list[HarnessFile]] = {}
-    # what else lies there is not the protocol's: the training can write into this folder too
+    # what else is there is not the protocol's: the training can write into this folder too
     for match in filter(None, map(NAME.match, names)):
         kind = HarnessFile(match[1])
         if match[4] == ENDINGS[kind]:

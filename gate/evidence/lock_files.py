@@ -96,7 +96,7 @@ class LockFile(Document):
 class PinnedPackage(Document):
     """A package that may be installed: one version, the hashes of its files, and for which machine.
 
-    The patterns are what keeps `line` from saying anything else, whoever filled the fields in.
+    The patterns are what keeps `line` from saying anything else, whatever the fields hold.
     """
 
     name: str = Field(max_length=MAX_PACKAGE_TEXT, pattern=rf"^{DISTRIBUTION}$")

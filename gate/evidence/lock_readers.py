@@ -1,7 +1,7 @@
 """Reads lock files, which a pull request may have written: in the confined process alone.
 
 Nothing is resolved and no address is asked: a lock is read for the names, versions and hashes that
-stand in it. What is no lock of a known kind is a problem in words, and no exception.
+are in it. What is no lock of a known kind is a problem in words, and no exception.
 """
 
 from __future__ import annotations

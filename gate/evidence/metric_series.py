@@ -74,7 +74,7 @@ class SeriesCollector:
         """
         place = f"{self._shown}: {where}: " if where else f"{self._shown}: "
         self._check_name(name, place)
-        # whoever meets a step beyond an array's meets the check first
+        # a step beyond an array's range meets the check first
         points = self._points.setdefault(name, (array("q"), array("d")))
         self._check_step(name, step, points[0], place)
         known = self._dtypes.setdefault(name, dtype)
@@ -416,7 +416,7 @@ def _pattern_of(line: bytes, record: object) -> re.Pattern[bytes] | None:
         return None
     if any(type(value) not in {int, float} for value in record.values()):
         return None
-    # the numbers of a flat object stand in the order of its keys
+    # the numbers of a flat object are in the order of its keys
     keys, words = iter(record), []
     for token in TOKEN.finditer(line):
         if token.lastgroup == "number":

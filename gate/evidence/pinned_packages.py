@@ -2,7 +2,7 @@
 
 An installer obeys a requirements file: options, paths, addresses and other files in it decide where
 code comes from and whether it is built, which runs it. So the file is never handed on. It is read
-for lines that pin one version by hashes, and these are written anew (`PinnedPackage.line`); each
+for lines that pin one version by hashes, and these are rewritten (`PinnedPackage.line`); each
 other line is refused by its number.
 
 https://pip.pypa.io/en/stable/reference/requirements-file-format/

@@ -195,7 +195,7 @@ def in_order(
 ) -> tuple[StepLine, ...]:
     """The lines with their optimizers renumbered: `numbers` has one for each, in the given order.
 
-    Lines of one step without a backward pass in between stand in the order of those numbers, and
+    Lines of one step without a backward pass in between are in the order of those numbers, and
     the loss on the first of them. Without numbers nothing is changed. Raises `EvidenceError` when
     they are no order of the optimizers that the lines name.
     """

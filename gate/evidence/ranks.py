@@ -55,7 +55,7 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
     """Whether the gate had ended every rank, and whether a command that failed did so for that.
 
     That is so where every rank was stopped, as many as each of them knew of, none ended
-    with an exception of its own, and whoever started them failed for that stop alone: its exception
+    with an exception of its own, and their launcher failed for that stop alone: its exception
     holds the stop, or it is a launcher's and all ranks told a sound end.
 
     Raises `EvidenceError` for a file that cannot be read.

@@ -131,7 +131,7 @@ KeptName = Annotated[str, Field(max_length=200), AfterValidator(_kept_name)]
 
 
 class MetricSource(StrEnum):
-    """Who says so: all are exact but printed text, which is rounded by whoever printed it."""
+    """Who says so: all are exact but printed text, which the script rounded."""
 
     HARNESS = "harness"
     LOGGED = "logged"
@@ -347,7 +347,7 @@ class RunEvidence(Document):
     nothing is decided by it.
     `given` is what steps of rank 0 were given, which a diagnosis compares and nothing else.
     `resumability` is what train.checkpoint lacks for an exact resume, for a finding only.
-    `rank_facts` are told and decide nothing. `sources` is what it took from its surroundings,
+    `rank_facts` are reported and decide nothing. `sources` is what it took from its surroundings,
     `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
     `boundaries` is what each rank stood with where it was interrupted, or had been resumed.
     `nodes` are those of a cluster that it ran on; what they are is a part of its environment.

@@ -28,7 +28,7 @@ OptimizerKind = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}$")]
 
 
 def is_told(step: int) -> bool:
-    """Whether what a step was given is told; the same steps in every run, whatever its speed."""
+    """Whether a step's input is reported; the same steps in every run, whatever its speed."""
     return step <= EACH_STEP_UNTIL or step & (step - 1) == 0
 
 

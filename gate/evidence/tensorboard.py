@@ -72,7 +72,7 @@ def records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
 
 
 def masked_crc(data: bytes) -> int:
-    """The checksum that stands in the file."""
+    """The checksum that is in the file."""
     value = crc32c(data)
     # rotated and shifted, since a checksum over data that holds
     # checksums is a weak one (LevelDB, where the form comes from)

@@ -59,7 +59,7 @@ class Origin(StrEnum):
 class TracedValue(Document):
     """A tensor that went into a call or came out, or the tensors of one list together.
 
-    `form` is type and shape, `layout` how it lies in memory where that is not the usual way.
+    `form` is type and shape, `layout` how it is in memory where that is not the usual way.
     `digest` is empty where the values were not read. `sample` holds up to eight values as
     `float.hex` writes them. `made_by` are the calls that last wrote its memory, `NOBODY` for none
     that was traced; `unset_by` those that left some of it unwritten. `odd`: it holds NaN, or else
@@ -85,7 +85,7 @@ class TracedCall(Document):
     `forward_file` and `forward_line` say which call of the forward pass it belongs to. `thread` is
     0 for the main thread. `random`: it draws from a generator, whose state has the digest
     `random_state`. `compiled`: compiled code made it. `by_module`: a module of torch's did, which
-    the line called. `view`: what comes out lies in the memory of what went in. `whole`: everything
+    the line called. `view`: what comes out is in the memory of what went in. `whole`: everything
     that it was given is in the record, so that two records that are equal had equal arguments.
     `origin`: the values that it brings were made past torch.
     """
@@ -171,7 +171,7 @@ class Claim(StrEnum):
     `NONDETERMINISTIC_OPERATOR`: a different output, while inputs, layouts, arguments, settings of
     torch's and the generator were compared and are equal. `UNPROVEN`: the same, but not all of that
     could be compared. `SETTING`: a setting of torch's differs there. `MEMORY_LAYOUT`: equal values
-    lie in memory in another way. `ARRIVAL`: what came first from any rank. `COLLECTIVE`: every rank
+    are in memory in another way. `ARRIVAL`: what came first from any rank. `COLLECTIVE`: every rank
     gave it equal values, and what came out differs. `CODE_PATH`: another
     operator, other arguments or shapes. `RANDOM_STATE`: a draw from a generator in another state.
     `OUTSIDE_VALUE`: a value that no operator made. `UNINITIALISED`: memory that nothing had
@@ -221,7 +221,7 @@ class HowKnown(StrEnum):
 
     `named`: the line that the diagnosis names is in it; `raised`: the line that raised is. `fits`:
     the numbers that a setting of the optimizer, or an argument of the call where two traces part,
-    had and has stand in it. `read`: a file that the training opened, and no code changed;
+    had and has are in it. `read`: a file that the training opened, and no code changed;
     `read-among-others`: the same beside changed code, or in a change that is not wholly known.
     `only`: nothing else of the change can be read by a training. `ran`: of what ran before the
     difference, the nearest. `either`: two of what ran, of files that the training opened, of lines
@@ -284,7 +284,7 @@ class TraceFinding(Document):
     the `forward_place` alone that is known. `sentence` says all of it, without a full stop;
     `remedy` what to do. `arguments` hold what differs of them (`real_numbers`: nothing else
     does), `expected_operator` the other run's operator where that is another. `precision` says
-    which type of number stands in place of which. `absolute` and
+    which type of number takes the place of which. `absolute` and
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call

@@ -1,4 +1,4 @@
-"""What makes a run's evidence useless for every comparison, whatever it holds."""
+"""What makes a run's evidence useless for every comparison."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Pushgateway(Connection):
         try:
             check_pushgateway(url)
         except ValueError as error:
-            # not shown: a login may stand in it
+            # not shown: a login may be in it
             raise self.fault(f"{error}", PLACE_HINT) from error
 
 

@@ -107,7 +107,7 @@ def verdict_line(verdict: Verdict, call: CallFacts) -> HistoryLine:
         step_seconds=_step_seconds(verdict.performance),
         training_seconds=None if timeline is None else timeline.training_seconds,
         seconds=None if timeline is None else timeline.seconds,
-        # whoever says so: nothing else is ever sealed
+        # whatever the line says: nothing else is ever sealed
         sealed=call.sealed and verdict.passes,
         cost_ratio=ratio if ratio is not None and 0 < ratio < HIGHEST_RATIO else None,
     )

@@ -22,7 +22,7 @@ AnyKept = frozenset[HistoryLine]
 
 
 class LineClass(StrEnum):
-    """What kind of line it is for whoever looks back."""
+    """The kind of line, for a look back."""
 
     NEWEST = "newest"
     BASELINE = "baseline"

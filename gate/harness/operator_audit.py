@@ -1,7 +1,7 @@
 """Sees every operator call of an operator audit: by step and place, never in judged runs.
 
 The word follows the operator's name in parentheses: `aten::cumsum(floating)`. An operator that
-writes in place is told by the name of its family, without the trailing underscore.
+writes in place is reported by the name of its family, without the trailing underscore.
 
 What a compiled region consists of is not seen, and neither is a thread that the script starts.
 """
@@ -165,7 +165,7 @@ OnCall = Callable[[str, str, CodeLine], None]
 class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
     """Hands on name, device and line of audited operators and of those that are not torch's.
 
-    An operator of a backward pass is told with the line of the forward call behind it.
+    An operator of a backward pass is reported with the line of the forward call behind it.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ def _matters(name: str, args: tuple[Any, ...], named: Mapping[str, Any], result:
         with torch.no_grad():
             return args[0].numel() > 1 and judge(args, named, result)
     except Exception:
-        return True  # what cannot be judged is told rather than passed over
+        return True  # what cannot be judged is reported rather than passed over
 
 
 def _topk_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:

@@ -75,7 +75,7 @@ class WarningInterceptor:
         return True
 
     def install(self) -> None:
-        """Go first, and go first again after each change that `warnings` is told of."""
+        """Go first, and go first again after each change that `warnings` hears of."""
         module: Any = warnings
         plain = module._filters_mutated  # noqa: SLF001 - each of its own functions ends with it
 

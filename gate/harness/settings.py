@@ -96,7 +96,7 @@ class HarnessSettings:
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Raise `ValueError` with the variable's name when one is missing or malformed."""
         self.out = _text(environ, "OUT")
-        # whoever changed the variable has no folder of a run there, and a root user could write
+        # a changed variable names no folder of a run, and a root user could write
         if not self.out.strip("/"):
             raise ValueError(f"{PREFIX}OUT is {self.out!r}, not the folder of a run")
         self.tree = environ.get(f"{PREFIX}TREE", "")
@@ -181,7 +181,7 @@ started_at = perf_counter()
 
 
 def is_worker() -> bool:
-    """Whether multiprocessing has started this interpreter anew for a worker.
+    """Whether multiprocessing has restarted this interpreter for a worker.
 
     Its start-up line is all that is known before the worker's code runs; a worker that is forked
     has its parent's generators.

@@ -6,7 +6,7 @@ row. Small tensors are hashed as they are. torch adds 64-bit integers at the spe
 for 40 MB on one core, against 25 ms for SHA-256 and 11 ms for CRC-32 (one core of an AMD EPYC with
 SHA extensions, torch 2.13; `make bench-harness` measures each fingerprint).
 
-What it sees: any change of one word (its row's sum moves), any swap of two (they lie in another
+What it sees: any change of one word (its row's sum moves), any swap of two (they are in another
 row or in another column), any permutation of whole rows or of columns. What it misses: changes that
 cancel in every row and in every column at once, which takes four words at the corners of a
 rectangle with equal and opposite differences. Rounding does not do that; somebody who wants to can.

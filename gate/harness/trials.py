@@ -28,7 +28,7 @@ def _filled(plain: Any, byte: int) -> Any:
         array = plain(*args, **named)
         # references to objects are always written
         if not array.dtype.hasobject and array.nbytes:
-            # as it lies in memory, whatever its order
+            # as it is in memory, whatever its order
             array.reshape(-1, order="A").view("u1")[...] = byte
         return array
 

@@ -1,7 +1,7 @@
 """Which line of the training did something: found on the stack or in a traceback.
 
 Two questions with different answers. An override or a seed is the doing of the script, however many
-libraries stand in between: `caller_of`. An operator belongs to the line that called torch, which
+libraries are in between: `caller_of`. An operator belongs to the line that called torch, which
 may be a library's: `running_line` and `failing_line`. Imported by processes without torch too, so
 nothing heavy is imported here.
 """
@@ -29,9 +29,9 @@ STACK_DEPTH = 3
 # Python passes over such frames when it looks for the line that a warning is about.
 UNSEEN_FILE = "<repro-gate, passed over as importlib._bootstrap is>"
 
-# The script may change its directory later; names are told as seen from where it began.
+# The script may change its directory later; names are reported as seen from where it began.
 _began_in = os.getcwd().rstrip(os.sep) + os.sep  # noqa: PTH109 - as above
-# Asked for once, when torch is there: what lies in these files is no line of the training's.
+# Asked for once, when torch is there: what is in these files is no line of the training's.
 _machinery: tuple[str, ...] = ()
 
 
@@ -79,7 +79,7 @@ def _root(frame: FrameType) -> str:
 class Caller:
     """The line that a call came from, and how.
 
-    `through_context`: a context manager stands in between; `importing`: a library made the call
+    `through_context`: a context manager is in between; `importing`: a library made the call
     while that line imported it.
     """
 
@@ -127,7 +127,7 @@ def user_stack(frame: FrameType | None) -> list[str]:
 def through_library(frame: FrameType | None) -> list[str]:
     """`file:line function` of an installed package that does something for the user, if one does.
 
-    The line of the user's may be a loop over what the package makes: whoever looks for a seed has
+    The user's line may be a loop over what the package makes: a reader who looks for a seed has
     to read the package's own line.
     """
     while frame is not None and not _is_users(frame):
@@ -263,7 +263,7 @@ def calling_frame(depth: int) -> FrameType:
 
 
 def unseen_by_warnings(function: Any) -> Any:
-    """The wrapper, changed so that a warning of what it wraps points to whoever called it.
+    """The wrapper, changed so that a warning of what it wraps points to its caller.
 
     What is wrapped counts frames (`stacklevel=2`), and a wrapper is one more. `warnings` leaves the
     frames of the import system out of that count, which it knows by the name of their file.

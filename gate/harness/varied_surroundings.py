@@ -111,7 +111,7 @@ def _delay_threads() -> None:
         started += 1
 
         def run_late() -> None:
-            # the thread's own again, for whoever looks at it
+            # the thread's own again, for code that looks at it
             del self.run
             sleep(delay)
             run()

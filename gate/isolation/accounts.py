@@ -1,11 +1,11 @@
 """Accounts for trainings: held by one gate at a time, and nothing left of them.
 
-Whoever has one ends all its processes and wipes its files from the folders that every account may
-write in. So the lock lies in those very folders: where two gates wipe one folder, in whatever
-containers they are, they find each other's lock there. `/run` would be each container's own, and so
-would an abstract socket where `/dev/shm` and System V objects are shared (`--ipc=host`); besides,
-a training could bind every such name, as it could lock any file that it may open. These files lie
-in a folder of root's that no other account may enter.
+When a run returns its account, all its processes are ended and its files are wiped from the
+folders that every account may write in. So the lock is in those very folders: where two gates wipe
+one folder, in whatever containers they are, they find each other's lock there. `/run` would be each
+container's own, and so would an abstract socket where `/dev/shm` and System V objects are shared
+(`--ipc=host`); besides, a training could bind every such name, as it could lock any file that it
+may open. These files are in a folder of root's that no other account may enter.
 
 It is a `flock`: the kernel lets go of it when the process is gone, however it ended. Descriptors
 are not handed to programs that the gate starts, so a training that lives on holds nothing.
@@ -200,7 +200,7 @@ def _file_of(uid: int, shared: int, path: Path) -> int:
         os.mkdir(LOCKS, 0o700, dir_fd=shared)
     with trees.open_folder(LOCKS, within=shared) as locks:
         facts = os.fstat(locks)
-        # a folder of somebody else's could hold a file that is locked for ever, or hand out two
+        # another user's folder could hold a file that stays locked, or hand out two
         # locks
         if facts.st_uid != os.geteuid() or facts.st_mode & OTHERS_MAY_WRITE:
             raise RunError(

@@ -138,7 +138,7 @@ class LocalAnsweringProcess:
             view = memoryview(question)
             while view:
                 view = view[asked.write(view) :]
-            # a process that is gone is told by its end, which is looked for next
+            # a process that is gone is reported by its end, which is looked for next
             with suppress(BrokenPipeError, ConnectionResetError):
                 socket.send_fds(self._control, [ASKED], [asked.fileno(), writing])
 

@@ -68,7 +68,7 @@ class ClusterPrograms(Document):
     @field_validator("submit", "wait", "cancel")
     @classmethod
     def _absolute(cls, value: str) -> str:
-        # what lies in the checkout is the pull request's
+        # what is in the checkout is the pull request's
         return plain_path(value)
 
 
@@ -204,7 +204,7 @@ class ClusterSettings(Document):
     @field_validator("folder")
     @classmethod
     def _plain_path(cls, value: str | None) -> str | None:
-        # it stands in a script that a shell reads on each node
+        # it is in a script that a shell reads on each node
         return None if value is None else plain_path(value)
 
     @model_validator(mode="after")

@@ -91,7 +91,7 @@ class Form(Protocol[T]):
         ...
 
 
-def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is told differ
+def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is reported differ
     form: Form[T],
     look: Callable[[], T],
     *,
@@ -145,7 +145,7 @@ def reading_seconds(*paths: Path) -> float:
     size_bytes = 0
     for path in paths:
         for place in (path, *islice(_files_below(path), MAX_SIZED)):
-            # whoever reads it says what is wrong with it
+            # its reader says what is wrong with it
             with suppress(OSError):
                 size_bytes += place.lstat().st_size
     # numbers are unpacked and compared too, and the child counts the time of all its threads

@@ -3,7 +3,7 @@
 This machine and every node see it. Each file has one writer and appears whole, so nothing is
 locked:
 
-- `node-K`: an agent is there; `again`: it was started a second time, so the job began anew;
+- `node-K`: an agent is there; `again`: it was started a second time, so the job restarted;
 - `step-N`: what every agent starts next; `step-N.R.out` and `step-N.R.exit`: what the task of rank
   R prints, and how it ended; `step-N.end`: the step is over for all;
 - `stop`: no further step comes; `ended`: the scheduler says that the job has ended.
@@ -30,7 +30,7 @@ NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def names_in(folder: Path) -> frozenset[str]:
-    """What lies in the folder; listing it asks a file server again, where a look at one may not."""
+    """What is in the folder; listing it asks a file server again, where a look at one may not."""
     return frozenset(path.name for path in folder.iterdir())
 
 

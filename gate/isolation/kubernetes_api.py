@@ -213,7 +213,7 @@ class KubernetesApi(Connection):
         shape: type[_Answer],
         body: Mapping[str, object] | None = None,
     ) -> _Answer | None:
-        # anew for each request: the kubelet renews the token in the file while a job is waited for
+        # again for each request: the kubelet renews the token in the file while a job is waited for
         self.log_in(self._access.login())
         answer = self.ask(
             HttpRequest(

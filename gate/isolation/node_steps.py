@@ -232,7 +232,7 @@ def main_agent(
 ) -> None:
     """What `programs.submit` starts on each node; the node's name is its own if none is given.
 
-    What a run leaves lies in `runs` until it is collected.
+    What a run leaves is in `runs` until it is collected.
     """
     name = name or platform.node()
     agent = Agent(Path(folder), int(number), float(seconds), name, address or name)

@@ -87,7 +87,7 @@ class JobPrograms:
 
 
 class AgentJobs:
-    """The scheduler behind three commands; what it knows of a job lies in the job's folder."""
+    """The scheduler behind three commands; what it knows of a job is in the job's folder."""
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ def make_view(
     """Change this namespace's mounts so that only these folders keep what is written.
 
     `mounts` are pairs: what lies at the first path, with all that is mounted below it, is seen at
-    the second too, read-only; `place` is one that stays writable, and that `writable` lies in.
+    the second too, read-only; `place` is one that stays writable, and that `writable` is in.
     Without `writable` temporary folders are read-only too, and show what comes to be in them. No
     time of access moves. Raises `OSError` where kernel (5.12) or container do not allow it.
     """
@@ -147,7 +147,7 @@ def make_view(
     plain = mounts if view is None else ()
     shown += [(os.open(source, HELD), target) for source, target in plain]
     _show_kernel_files(top, masks, own)
-    # the place first: the others lie in it
+    # the place first: the others are in it
     for path, folder in held:
         _bind(folder, _at(top, path))
     if SHARED_MEMORY.is_dir():
@@ -155,7 +155,7 @@ def make_view(
         size = room.f_blocks * room.f_frsize
         _mount_memory(_at(top, SHARED_MEMORY), f"mode=1777,size={size}")
         opened.append(SHARED_MEMORY)
-    # these lie in the others, which are bound by now
+    # these are in the others, which are bound by now
     for source, target in shown:
         _bind(source, _at(top, target), MS_RECURSIVE)
     if view is not None:
@@ -177,7 +177,7 @@ class _Overlays:
         self, folder: Path, mine: tuple[Path, ...], account: Account, own: Collection[str]
     ) -> None:
         """`mine` are the run's own folders, which need no layer."""
-        # device files of a container's engine are made anew in it
+        # device files of a container's engine are rebuilt in it
         _mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=0755")
         self._folder = folder
         self.root, self._empty = folder / "root", folder / "empty"

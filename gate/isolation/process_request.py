@@ -1,4 +1,4 @@
-"""A process to start and how it ended, and the protocols of whoever starts them."""
+"""A process to start and how it ended, and the protocols for starting one."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ PR_GET_DUMPABLE = 3
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 # helpers of the gate's own, and trainings that are known by their view: what lives beside others.
-# Whoever starts one adds it, and removes it when its end is known.
+# The code that starts one adds it, and removes it when its end is known.
 apart: Final[set[int]] = set()
 # one entry for each body of `closed_memory` that runs: what the switch was before the first
 _closed: Final[list[int]] = []

@@ -123,7 +123,7 @@ class RunningProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL to the group, to whoever left it, and to the whole account; never waits long."""
+        """SIGKILL to the group, to processes that left it, and to the account; never waits long."""
         self._signal_group(signal.SIGKILL)
         rows = tuple(processes())
         kill(self._family(rows))
@@ -315,7 +315,7 @@ def _is_over(started: Started) -> bool:
 
 
 class GroupedProcesses(ABC):
-    """The port `Processes` for whoever can start one."""
+    """The port `Processes`, for callers that can start one."""
 
     def __init__(self, interrupts: StopSignals | None = None) -> None:
         """`interrupts` must be the installed ones, if any are."""
@@ -329,7 +329,7 @@ class GroupedProcesses(ABC):
         """Run to the end, to its time limit, or to an exception, then leave no process behind.
 
         `on_line` gets lines to show (see `LineFeed`: a flood is thinned out); what is to be relied
-        on stands in the result. Raises `RunError` when the process could not be started, or when
+        on is in the result. Raises `RunError` when the process could not be started, or when
         something that it started could not be ended.
         """
         with self.together() as group:

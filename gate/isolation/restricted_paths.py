@@ -73,7 +73,7 @@ class _Look:
         self._emptied = {*FILE_FOLDERS, *SHARED_FOLDERS}
 
     def inside(self, folder: Path) -> list[Path]:
-        """Judge what lies in a folder; the folders in it that are to be looked into."""
+        """Judge what is in a folder; the folders in it that are to be looked into."""
         further: list[Path] = []
         try:
             with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
@@ -228,7 +228,7 @@ class RestrictedPaths:
         self._taken: list[Taken] = []
 
     def close(self, places: Iterable[Path], way: Path) -> None:
-        """Take other accounts' access off each place; what `way` lies in stays passable.
+        """Take other accounts' access off each place; what `way` is in stays passable.
 
         In such a folder all is closed but the next step of the way, down to `way` itself. What is
         not there is left alone, and so is what is neither file nor folder, such as a link. Raises
@@ -239,7 +239,7 @@ class RestrictedPaths:
         while pending:
             path = pending.pop()
             try:
-                # nothing of the training's lies below: all access of others goes
+                # nothing of the training's is below: all access of others goes
                 if not goal.is_relative_to(path):
                     self._take(path, ALL_ACCESS)
                 elif path != goal:

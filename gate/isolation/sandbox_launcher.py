@@ -211,7 +211,7 @@ def change_account(plan: LaunchPlan) -> None:
 
 def refuse_privileges(plan: LaunchPlan) -> None:
     """No program started from here on gains any: setuid bits and file capabilities do nothing."""
-    # Landlock and seccomp(2) ask for it of whoever has no CAP_SYS_ADMIN
+    # Landlock and seccomp(2) require it without CAP_SYS_ADMIN
     if plan["uid"] is not None:
         _control(PR_SET_NO_NEW_PRIVS, 1, 0)
 
@@ -277,7 +277,7 @@ def _fork_training() -> None:
     without a handler, holds nothing but the way to say how the training ended, and takes leave of
     orphans (pid_namespaces(7)).
     """
-    # ends with the process outside, whoever ended that; a change of the account had cleared it
+    # ends with the process outside, however that ended; a change of the account had cleared it
     _control(PR_SET_PDEATHSIG, signal.SIGKILL, 0)
     # Python's own handler would raise in here
     signal.signal(signal.SIGINT, signal.SIG_DFL)

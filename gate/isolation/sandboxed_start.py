@@ -193,7 +193,7 @@ def _launch(
     report, theirs = socket.socketpair()
     with report, tempfile.TemporaryFile() as handed_over:
         with theirs:
-            # in a file: a pipe would hold up whoever writes more than it can take
+            # in a file: a pipe would block a writer once it is full
             handed_over.write(json.dumps(plan).encode())
             handed_over.seek(0)
             number = theirs.fileno()

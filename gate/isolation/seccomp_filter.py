@@ -255,7 +255,7 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     # a read that would not wait is answered as by a file system that has none
     reading = {RWF_NOWAIT: errno.EOPNOTSUPP}
     program += _without_flags(known.calls["preadv2"], FLAGS_OF_PREADV2, reading)
-    # what lies in memory for all no run takes out of it; it is told that it did, since it is advice
+    # what is in memory for all no run takes out of it; it is told that it did, since it is advice
     program += _without_flags(known.calls["fadvise64"], ADVICE_OF_FADVISE, {FADV_DONTNEED: DONE})
     for call, options in COUNTED_OPTIONS.items():
         program += _without_options(known.calls[call], options)

@@ -2,7 +2,7 @@
 
 An ML-BOM with a formulation, which scanners and registries read: the model, the data sets by their
 SHA-256, the packages that the training imported, its command, configuration and last metrics. All
-of it stands in the package's other documents too, and is derived from them alone.
+of it is in the package's other documents too, and is derived from them alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What lies in a package, recomputed: the roots that its seal names, and a model file beside it."""
+"""What is in a package, recomputed: the roots that its seal names, and a model file beside it."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _last_name(path: str) -> str:
 class _SealedLeaves:
     """All leaves of the sealed states: (place, digest), places, and digests of random states.
 
-    What lies in a file of a folder has its place in the folder too.
+    What is in a file of a folder has its place in the folder too.
     """
 
     leaves: frozenset[tuple[str, bytes]]

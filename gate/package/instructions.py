@@ -155,7 +155,7 @@ def _signature_lines(artifact: Artifact) -> list[str]:
 def _named_in(artifact: Artifact) -> list[str]:
     """Look for whole objects of the statement, as canonical JSON has them.
 
-    A bare digest could stand in a text that a training or a branch's name chose. In a text of JSON
+    A bare digest could be in a text that a training or a branch's name chose. In a text of JSON
     each quotation mark has a backslash before it, so none can hold one of these.
     """
     commit = f'{{"digest":{{"gitCommit":"{artifact.commit}"}},"name":"{COMMIT}"}}'
@@ -386,7 +386,7 @@ def _member_lines(names: set[str]) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """One line of text that cannot end the code span it stands in."""
+    """One line of text that cannot end the code span it is in."""
     return masked(text).replace("`", "?")
 
 

@@ -1,4 +1,4 @@
-"""Sealing without a key: a certificate for the job, and the bundle that it lies in.
+"""Sealing without a key: a certificate for the job, and the bundle that it is in.
 
 As strict as the bundle with a key hint: one certificate, one entry with promise and proof, and no
 key that is unknown. Numbers of 64 bits are texts, as in every protobuf that is written as JSON.

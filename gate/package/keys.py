@@ -49,7 +49,7 @@ INTEGER: Final = 0x02
 OCTET_STRING: Final = 0x04
 OBJECT_IDENTIFIER: Final = 0x06
 SEQUENCE: Final = 0x30
-# From here on a length stands in bytes of its own, whose count is the low half of the first.
+# From here on a length is in bytes of its own, whose count is the low half of the first.
 LONG_FORM: Final = 0x80
 MAX_LENGTH_BYTES: Final = 4
 MAX_INTEGER_BYTES: Final = 8

@@ -2,7 +2,7 @@
 
 Format: https://github.com/sigstore/model-transparency/blob/main/docs/model_signing_format.md
 
-Whoever takes the model alone can check it with the PyPI package `model-signing`. It takes keys of
+A user of the model alone can check it with the PyPI package `model-signing`. It takes keys of
 ECDSA only. The digests are those of the package's members: nothing is read twice.
 """
 
@@ -138,7 +138,7 @@ class Beside:
 class ModelCheck:
     """A file against the sealed state; `identical`: it is, value for value, what was sealed.
 
-    `beyond` is what the sealed run did not have and may matter to whoever loads the file, `values`
+    `beyond` is what the sealed run did not have and may matter when the file is loaded, `values`
     what it did not have either and is a plain number, a place or a time. `notes` are the reader's.
     """
 

@@ -98,7 +98,7 @@ _ANSWER = TypeAdapter(_Answer)
 
 
 class TokenSigner:
-    """`Signer` in a token; each question opens it anew, in a process of its own."""
+    """`Signer` in a token; each question opens it again, in a process of its own."""
 
     def __init__(
         self,

@@ -198,7 +198,7 @@ def write_provenance(facts: ProvenanceFacts) -> bytes:
             details=fault_lines(error, lambda _path: "", ProvenanceStatement),
         ) from error
     except ValueError as error:
-        # 1e400 is a number to JSON, and infinity to whoever reads it
+        # 1e400 is a number in JSON, and infinity to its reader
         raise AttestationError(
             f"how this package was made holds a number that JSON cannot express: {error}",
             hint="Look for infinity or NaN in the settings.",

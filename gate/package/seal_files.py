@@ -38,7 +38,7 @@ def seal_paths(package: Path) -> tuple[Path, ...]:
 
 
 def seal_file_names(kind: StatementKind, package: Path) -> str:
-    """The names of the files that a statement of this kind may lie in, for a message."""
+    """The names of the files that a statement of this kind may be in, for a message."""
     suffixes = [suffix for suffix, held in SUFFIXES.items() if held is kind]
     return " or ".join(seal_path(package, suffix).name for suffix in suffixes)
 

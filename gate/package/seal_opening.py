@@ -62,7 +62,7 @@ def check_sums(archive: Archive) -> None:
     """Every file must be the one that `SHA256SUMS` lists; `AttestationError` names what is not."""
     # the list stands last, and is the one file that it cannot list
     *others, sums = archive.members
-    # compared as bytes that are made anew: a list that is read could say one name twice
+    # compared as bytes that are rebuilt: a list that is read could say one name twice
     expected = sums_text([(member.name, member.sha256) for member in others])
     if sums.content == expected:
         return

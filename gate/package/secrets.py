@@ -108,7 +108,7 @@ class _Keys(_JobIdentity):
             )
 
     def secret_files(self) -> tuple[Path, ...]:
-        """Where key, PIN or token lie in a file; none is opened."""
+        """Where key, PIN or token are in a file; none is opened."""
         if self._place is None:
             return ()
         from gate.package.signers import secret_files  # noqa: PLC0415 - as above

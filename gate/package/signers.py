@@ -280,7 +280,7 @@ def checked_address(variables: Mapping[str, str]) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError:
         host, parts = None, urlsplit("")
-    # a name or password in it would stand in messages
+    # a name or password in it would be in messages
     if not host or parts.username is not None or parts.query or parts.fragment:
         raise SettingsError(f"vault: {ADDRESS_VARIABLE} is not an address", hint=ADDRESS_HINT)
     if parts.scheme != "https" and (parts.scheme != "http" or host not in LOOPBACK):

@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceAnswer:
-    """An answer that arrived whole; `source` is what messages call whoever gave it."""
+    """An answer that arrived whole; `source` is what messages call the service."""
 
     status: int
     headers: Mapping[str, str]
@@ -72,7 +72,7 @@ class _Bearer(requests.auth.AuthBase):
 class Service:
     """A service by its name in messages; a context manager that closes its connections.
 
-    `secret` is sent as the bearer token, and never stands in a message; `headers` are sent too.
+    `secret` is sent as the bearer token, and is never in a message; `headers` are sent too.
     `authority` is a file with the certificates to trust in place of the system's. Every failure is
     a `SealServiceError`.
     """

@@ -162,7 +162,7 @@ def _feed(writing: int, text: bytes) -> None:
 
 
 def _shown_error(error: Exception) -> str:
-    """One line of what the library says; parts of the bundle may stand in it."""
+    """One line of what the library says; parts of the bundle may be in it."""
     return masked(str(error).partition("\n")[0])[:MAX_SHOWN] or type(error).__name__
 
 

@@ -1,6 +1,6 @@
 """What a seal says: the in-toto Statement v1 about a passing verdict.
 
-Each fact stands in one place only, so that no two parts of a statement can disagree: the commit
+Each fact is in one place only, so that no two parts of a statement can disagree: the commit
 and the package are subjects, settings and baseline are policies, the rest are our claims.
 """
 

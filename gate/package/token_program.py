@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-# What may be wrong, in words for a person; anything else is told by the exception's name.
+# What may be wrong, in words for a person; anything else is reported by the exception's name.
 WORDS: Final = {
     "PinIncorrect": "the PIN is wrong",
     "PinLocked": "the PIN is locked after too many wrong ones",
@@ -29,7 +29,7 @@ def main() -> None:
     """Answer the question on standard input."""
     question = json.loads(sys.stdin.buffer.read())
     with os.fdopen(os.dup(1), "w", encoding="ascii") as answers:
-        # what the library prints must not stand in the answer
+        # what the library prints must not be in the answer
         os.dup2(2, 1)
         json.dump(token_answer(question), answers)
 

@@ -28,7 +28,7 @@ def read_public_key(pem: bytes, source: str) -> PublicKey:
     Raises `KeyFileError` for anything else. No message repeats what the file holds.
     """
     kinds = _BEGINNING.findall(pem)
-    # asked first: whoever gives the wrong file of a pair has to learn which one it is
+    # asked first: the wrong file of a pair has to be named
     if any(b"PRIVATE KEY" in kind for kind in kinds):
         raise KeyFileError(
             f"{source} holds a private key, which has no place in a trust file",

@@ -157,7 +157,7 @@ def _checked_package(
 
 def _in_repository(facts: StatementFacts, certified: str) -> StatementFacts:
     """Refuse a statement about another repository than the certificate's; one about none is its."""
-    # a reusable workflow has one name whoever calls it: the certificate tells whose job it was
+    # a reusable workflow has one name for all callers: the certificate names the calling job
     if certified and facts.repository and facts.repository != certified:
         raise AttestationError(
             f"the seal is about repository {printable(facts.repository)!r}, its certificate about "

@@ -132,7 +132,7 @@ def _seal(
     *,
     read_sha256: str,
 ) -> tuple[SealCheck, str]:
-    """What came of the seal, and the words of whoever checked it."""
+    """The result of checking the seal, in the words of the check."""
     if not any(files.exists(path) for path in seal_paths(package)):
         return SealCheck.NONE, ""
     if trusted is None or expected is None:

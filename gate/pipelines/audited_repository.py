@@ -99,7 +99,7 @@ def _work_tree(place: Path, git: Git) -> tuple[Path, str, str]:
 
 
 def _settings(look: Look, here: str) -> tuple[GateSettings | None, str, str]:
-    """The settings here, else at the root; the folder that they lie in; why they cannot be read."""
+    """The settings here, else at the root; the folder that they are in; why they cannot be read."""
     for folder in dict.fromkeys((here, "")):
         name = f"{folder}/{FILE_NAME}" if folder else FILE_NAME
         if not look.files.exists(look.top / name):

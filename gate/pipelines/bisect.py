@@ -508,7 +508,7 @@ class _Search:
 
 
 def _against_the_neighbour(retold: Retold) -> Retold:
-    """Nothing is said of a baseline of the project's: the good neighbour stands in its place."""
+    """Nothing is said of a baseline of the project's: the good neighbour takes its place."""
     verdict = retold.verdict
     if verdict is not None and verdict.base_run is not None:
         verdict = verdict.model_copy(update={"baseline": verdict.base_run, "base_run": None})

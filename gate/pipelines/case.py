@@ -53,7 +53,7 @@ Runs = tuple[RunEvidence, ...]
 # no slots: the answers are kept in the instance, as `cached_property` does it
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A gate call's request, baselines and runs so far; with more runs it is made anew.
+    """A gate call's request, baselines and runs so far; with more runs it is rebuilt.
 
     `data` is the declared data that head's runs find. `compared` goes from one case to the next, so
     that no two results are compared again.

@@ -168,7 +168,7 @@ def _why_never(verdict: Verdict, request: GateRequest) -> str:
     """Why there is no seal, whatever key there is; asked before the key is read."""
     if not verdict.passes:
         return "only a pass is sealed"
-    # whoever wrote a fork's code must not have the key used for that code
+    # a fork's author must not get a signature over that code
     if request.from_fork:
         return "a pull request from a fork is never sealed"
     if request.by_own_rules:
@@ -229,7 +229,7 @@ def verify_line(verdict: Verdict, request: GateRequest, sealing: Sealing, truste
     package = request.shown_out / PACKAGE
     trust = f"--trusted-keys {trusted_keys}"
     if sealing.identity is not None:
-        # a branch's name stands in it, which may hold what a shell obeys
+        # a branch's name is in it, which may hold what a shell obeys
         name, issuer = (shlex.quote(word) for word in _words(sealing.identity))
         trust = f"--certificate-identity {name} --certificate-oidc-issuer {issuer}"
         root = request.settings.signing.trusted_root

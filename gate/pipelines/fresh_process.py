@@ -110,7 +110,7 @@ class FreshReader:
 
     def __enter__(self) -> Self:
         """Have the process import what it needs while other work is done; it is not waited for."""
-        # what hinders it is told at the first question
+        # what hinders it is reported at the first question
         with suppress(RunError):
             self._process = self._answering(_start_of(self._credentials))
         return self

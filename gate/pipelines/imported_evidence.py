@@ -208,7 +208,7 @@ MOVED_HINT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportedRuns:
-    """Evidence that now lies in this call's own output folder, and how its runs say they ran."""
+    """Evidence that is now in this call's own output folder, and how its runs say they ran."""
 
     evidence: EvidenceSet
     isolation: Isolation
@@ -381,7 +381,7 @@ def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str)
 
 def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     """Are there exactly the runs that a gate call makes, each as it would make it?"""
-    # the plan is made anew: what a run was asked for is not taken from the folder
+    # the plan is rebuilt: what a run was asked for is not taken from the folder
     base, own = plan_base(), plan_base(Commit.BASE)
     # each base run says whose environment it had, so it decides which of the two plans is meant
     owned = any(run.run.environment is Commit.BASE for run in evidence.runs)
@@ -403,7 +403,7 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     planned |= {run.label: run for run in _resume_runs(evidence, request)}
     # whether the first run was enough, `refuse_lone_run` asks
     lone = (planned_labels[:1],) if request.one_may_do else ()
-    # a fault ends them early, and is told in the place of what they would have shown
+    # a fault ends them early, and is reported instead of their result
     allowed = {
         (*own_runs, *based, *resumed[:made], *counted)
         for own_runs in (planned_labels, *lone)

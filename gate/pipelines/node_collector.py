@@ -75,7 +75,7 @@ def main(folder: str, reports: str, token: str) -> None:
 def collect(
     files: Files, base: Path, target: Path, token: str, number: int, name: str
 ) -> NodeReport:
-    """Copy and digest what lies in `base/out`; of another run's folder nothing is taken.
+    """Copy and digest what is in `base/out`; of another run's folder nothing is taken.
 
     Raises `EvidenceError` for a link, a pipe, and for more than fits.
     """

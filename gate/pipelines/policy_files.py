@@ -236,7 +236,7 @@ def _same_code(trusted: Baseline | None, request: GateRequest, git: Git) -> froz
 
 
 def work_tree_baseline(request: GateRequest, adapters: Adapters) -> Baseline | None:
-    """The baseline as it lies in the work tree, None where there is none."""
+    """The baseline as it is in the work tree, None where there is none."""
     shown = request.repository_path(request.settings.baseline.path)
     return baseline_below(request.top, shown, adapters)
 

@@ -123,7 +123,7 @@ def accepted(
 
 
 def _outcome(entry: BaselineEntry) -> str:
-    """What the gate said of a proposal; what it moved from is measured anew in this clone."""
+    """What the gate said of a proposal; what it moved from is measured again in this clone."""
     return entry.moved.outcome if entry.moved is not None else ""
 
 

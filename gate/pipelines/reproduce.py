@@ -67,7 +67,7 @@ PACKAGE_SIDE: Final = "the package"
 WORK_TREE: Final = "work tree"
 Opened = tuple[KeptEvidence, SealChecked]
 OPENED: Final[RecordForm[Opened]] = RecordForm(Opened)
-# who has to have sealed a package is for whoever calls to say
+# the caller says who has to have sealed a package
 Verified = Callable[[Path, Expected], VerifiedPackage]
 RESUMES: Final = frozenset((ResumeState.EXACT, ResumeState.WITHIN))
 

@@ -217,7 +217,7 @@ def _saved(run: RunEvidence) -> tuple[str, ...]:
 
 
 def _without_step(fault: EvidenceError, left: int) -> RunError | EvidenceError:
-    """The fault of a resumed run; one that took no step is told in the words of a resume."""
+    """The fault of a resumed run; one that took no step has the words of a resume."""
     if fault.message != NO_STEP:
         return fault
     return RunError(

@@ -60,7 +60,7 @@ class Skipped(Document):
 
 
 class HandedOut(Document):
-    """A file of the model as it lies there now; `name` is its path inside the package's folder."""
+    """A file of the model as it is there now; `name` is its path inside the package's folder."""
 
     name: str
     path: str
@@ -223,7 +223,7 @@ def _call(place: Path, files: Files) -> CallDocument:
 
 
 def packed_model(package: Path, sha256: str, files: Files) -> PackedModel:
-    """Where the model lies in a package whose seal was verified: `sha256` is that of the whole.
+    """Where the model is in a package whose seal was verified: `sha256` is that of the whole.
 
     Raises `AttestationError` where the file is another one by now.
     """

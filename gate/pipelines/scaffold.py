@@ -21,7 +21,7 @@ DEFAULT_BASELINE: Final = BaselineSettings().path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkTree:
-    """What lies in a work tree, ignored files left out.
+    """What is in a work tree, ignored files left out.
 
     `names` are the paths of all files from its root, `sources` the texts of the Python files among
     them that could be read, `texts` those of files that may show how a training is started,
@@ -72,7 +72,7 @@ class Written:
     """What was written, and what has to be known for the commands that come next.
 
     `add` are the files of a first gate call that no commit holds yet, `uncommitted` all others.
-    `has_baseline` says whether a baseline lies in the work tree. `folder` is the work tree's root
+    `has_baseline` says whether a baseline is in the work tree. `folder` is the work tree's root
     where the call came from another one, else empty. `ignored_data` says what to do about a file
     that the training reads and git ignores.
     """

@@ -226,7 +226,7 @@ class _Shaking:
 
 
 def _most_seconds(reference: RunEvidence) -> float:
-    """How long a shaken run may take: a training can wait for ever where something is varied."""
+    """How long a shaken run may take: a training can hang where something is varied."""
     return max(LEAST_SECONDS, TIMES_AS_LONG * reference.run.wall_seconds)
 
 

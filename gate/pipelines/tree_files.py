@@ -2,7 +2,7 @@
 
 A pull request may bring any of them, so none is parsed here (T5 in docs/architecture.md).
 
-The settings name the files, and a pull request may write what stands in them: none is parsed here
+The settings name the files, and a pull request may write what is in them: none is parsed here
 (T5 in docs/architecture.md).
 """
 
@@ -308,7 +308,7 @@ def _accepted(
         return
     if not _there(tree / pointer.path, tree, files):
         yield pointer
-    # outputs with `cache: false`, such as metrics, stand in a dvc.lock and in the commit
+    # outputs with `cache: false`, such as metrics, are in a dvc.lock and in the commit
     elif not (source.dvc or "").endswith(LOCK_NAME):
         raise DataError(
             f"data: {source.label}: {pointer.path} is in the commit as well",

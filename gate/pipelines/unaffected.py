@@ -278,7 +278,7 @@ def _environment(prepared: Prepared) -> Environment | None:
 
 
 def _answer(prepared: Prepared, trusted: Baseline | None, entry: BaselineEntry) -> Gated:
-    # as before every verdict: what was hashed is what lies there
+    # as before every verdict: what was hashed is what is there
     prepared.refuse_changed()
     request, head = prepared.request, prepared.snapshots[Commit.HEAD]
     evidence = EvidenceSet(

@@ -87,7 +87,7 @@ def tracked_run(
     words: SealWords,
 ) -> TrackedRun:
     """The run that a tracker is to keep; its numbers are those of the first strict run."""
-    # the time of the verdict: the same package is told in the same words
+    # the time of the verdict: the same package is reported in the same words
     milliseconds = int(datetime.fromisoformat(verdict.created_at).timestamp() * 1000)
     tags = {
         "repro-gate.commit": verdict.commit,

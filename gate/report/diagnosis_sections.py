@@ -94,7 +94,7 @@ SHOWN_LINES: Final = 3
 def traced_words(trace: TraceFinding, *, drift: bool) -> str:
     """What the first block says of a trace that found a call, without its full stop.
 
-    Of a drift it says the place: what the operators do stands in the section.
+    Of a drift it says the place: what the operators do is in the section.
     """
     if not drift or not trace.place:
         return f"Traced: {trace.sentence}"

@@ -41,7 +41,7 @@ def drawing(verdict: Verdict) -> tuple[str, ...]:
     ends = (_shown(end) for end in pair(last, series.last_decimal))
     sides = zip((other, own), blocks, ends, strict=True)
     lines = [f"{name:{width}}{line} {end}".rstrip() for name, line, end in sides]
-    # runs of one commit stand in their order; a baseline stands above what is held against it
+    # runs of one commit are in their order; a baseline stands above what is held against it
     lines = lines if own == THIS_CHANGE else lines[::-1]
     where = width + bucket_of(series.steps.index(first), len(series.steps), BLOCKS_WIDTH)
     mark = f"first difference: step {first:,}"

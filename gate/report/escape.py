@@ -89,7 +89,7 @@ def spans(text: str, limit: int = TEXT_LIMIT) -> str:
     if len(pieces) % 2 == 0:
         return prose(text, limit)
     # at an end there is no neighbour to part from; all else that cannot be seen is there to stay:
-    # it keeps a last @ from mentioning whoever comes next
+    # it keeps a last @ from mentioning the name behind it
     ends = (0, len(pieces) - 1)
     return "".join(
         code(piece, limit) if number % 2 and piece.strip() else _kept(piece, limit)

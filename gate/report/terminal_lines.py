@@ -53,7 +53,7 @@ class Sentence:
 
 COMMAND_WIDTH = 76
 SHELL_QUOTING = frozenset("'\"\\`$#")
-# what stands in backticks is one word: it may be a command
+# what is in backticks is one word: it may be a command
 WORDS = re.compile(r"(?:`[^`]*`|\S)+")
 
 

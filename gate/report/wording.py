@@ -65,7 +65,7 @@ OTHER_RESULTS: Mapping[ReachedLevel, str] = MappingProxyType(
         ReachedLevel.SCIENTIFIC: "a different result, and the variants rank as before",
     }
 )
-# what a passing outcome is called, and a failing one; the word of `verdict.json` stands below
+# what a passing outcome is called, and a failing one; the word of `verdict.json` is below
 TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
     {
         Outcome.REPRODUCED: ("same result, bit for bit", "determinism costs too much"),
@@ -230,7 +230,7 @@ def four_digits(decimal: str) -> str:
 
 
 def paired_words(suspect: Suspect) -> str:
-    """One of two lines that fit, in as few words as name it: both stand in one sentence."""
+    """One of two lines that fit, in as few words as name it: both are in one sentence."""
     if suspect.kind is SuspectKind.ENTROPY:
         return f"{suspect.place} draws from {suspect.call}()"
     if suspect.kind is SuspectKind.COMPLETION:

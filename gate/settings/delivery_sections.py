@@ -82,7 +82,7 @@ def check_pushgateway(value: str) -> str:
 
 
 RegistryName = Annotated[str, Field(max_length=200), AfterValidator(check_repository)]
-# a line end or a tab in a name would be another one to whoever reads it
+# a line end or a tab would make it another name to its reader
 _NAME: Final = r"^[^\x00-\x1f\x7f]+$"
 
 

@@ -246,7 +246,7 @@ def _sign(variables: Mapping[str, str]) -> SigningMethod:
     if text not in {method.value for method in SigningMethod}:
         known = ", ".join(method.value for method in SigningMethod)
         raise SettingsError(f"input sign: {text[:40]!r} is not one of {known}")
-    # refused and not ignored: whoever gave it believes that it signs
+    # refused and not ignored: its author believes that it signs
     for name in ("signing_key", "signer"):
         if text == SigningMethod.SIGSTORE.value and _input(variables, name):
             raise SettingsError(

@@ -381,7 +381,7 @@ class CommentPolicy(StrEnum):
 class ReportSettings(Document):
     """What the pull request sees."""
 
-    # it stands in an HTML comment, which a `>` could end
+    # it is in an HTML comment, which a `>` could end
     gate_id: str = Field(
         default="default",
         pattern=GATE_ID_PATTERN,

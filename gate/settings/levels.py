@@ -60,7 +60,7 @@ class Improvement(StrEnum):
 class Derivation(Document):
     """What the absolute limit was derived from: `factor` times the square root of 2 times `spread`.
 
-    Whoever edits the limit and leaves this as it is gets a finding.
+    Editing the limit alone gives a finding.
     """
 
     runs: int = Field(ge=2, le=1000, description="Number of results that were measured (n).")

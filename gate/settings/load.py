@@ -118,7 +118,7 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
 
 
 def _at_its_key(fault: ErrorDetails, lines: dict[KeyPath, int]) -> ErrorDetails:
-    """A fault between two keys names one of them first: it is told at that key's line."""
+    """A fault between two keys names one of them first: it gets that key's line."""
     named, _, words = fault["msg"].removeprefix("Value error, ").partition(" ")
     below = (int(part) if part.isdecimal() else part for part in PART.findall(named))
     path = (*fault["loc"], *below)

@@ -54,7 +54,7 @@ class ConsoleProgress:
             file=stream,
             force_terminal=stream.isatty(),
             # brackets in a training's text would be taken
-            # as style, and could hide what stands in them
+            # as style, and could hide what is in them
             markup=False,
             emoji=False,
             highlight=False,
@@ -171,6 +171,6 @@ def quoted(text: str) -> str:
 
 def _guard() -> tuple[str, str]:
     """The commands that end and begin the runner's obedience; who cannot guess the token cannot."""
-    # a new one each time: a fixed one would stand in this source, where a training can read it
+    # a new one each time: a fixed one would be in this source, where a training can read it
     token = secrets.token_hex(16)
     return f"::stop-commands::{token}", f"::{token}::"

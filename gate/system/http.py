@@ -34,7 +34,7 @@ PIECE_BYTES: Final = 1024 * 1024
 BLOCK_BYTES: Final = 64 * 1024
 # a transfer may take the time of a short answer, and a second for each so many bytes
 LEAST_BYTES_PER_SECOND: Final = 256 * 1024
-# whoever waits for the verdict waits for this too
+# the verdict waits for this too
 LONGEST_UPLOAD_SECONDS: Final = 900.0
 # a service that asks for patience without saying for how long
 UNKNOWN_WAIT_SECONDS: Final = 60.0
@@ -332,7 +332,7 @@ class _Authorization(requests.auth.AuthBase):
 class Connection:
     """A service by its name in messages; a context manager that closes its connections.
 
-    Every failure is a `PublishError`. What was named by `hide` never stands in one.
+    Every failure is a `PublishError`. What was named by `hide` is never in one.
     """
 
     # the methods that go where a redirect leads; 303 always leads to something to GET
@@ -369,7 +369,7 @@ class Connection:
         self._session.close()
 
     def hide(self, *secrets: str) -> None:
-        """Keep these out of every message, whoever repeats them."""
+        """Keep these out of every message, of servers too."""
         self._secrets += [secret for secret in secrets if secret and secret not in self._secrets]
 
     def log_in(self, login: Login) -> None:
@@ -396,7 +396,7 @@ class Connection:
         *,
         exactly: bool = True,
     ) -> _T:
-        """Hand the pieces of a large answer to `take`, anew for every try.
+        """Hand the pieces of a large answer to `take`, again for every try.
 
         They are `size_bytes`, and not one more; unless `exactly`, they may be fewer.
         """

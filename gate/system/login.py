@@ -1,4 +1,4 @@
-"""What a service is shown by whoever may use it: a name and a password, or a token."""
+"""A login at a service: a name and a password, or a token."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Login:
 
     @classmethod
     def bearer(cls, token: str) -> Self:
-        """RFC 6750; whoever takes the token from elsewhere has looked for line ends (CWE-113)."""
+        """RFC 6750; the caller has refused line ends in the token (CWE-113)."""
         return cls(header=f"Bearer {token}", secrets=(token,))

@@ -33,7 +33,7 @@ def prepare_streams() -> None:
 
 
 class CommandFree:
-    """A text stream on which no line is a command of GitHub's runner, whoever chose its words.
+    """A text stream on which no line is a command of GitHub's runner, whatever its words.
 
     A metric, a tensor or a file may be called `::set-output …`, and a terminal's table begins a
     line wherever it breaks one. Lines go on as they end, or as they are flushed.

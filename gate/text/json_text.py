@@ -159,7 +159,7 @@ def _inline(value: object) -> str:
 Row = TypeVar("Row")
 
 
-# Apart from `columns.py`, which needs pydantic: whoever only writes JSON imports nothing slow.
+# Apart from `columns.py`, which needs pydantic: writing JSON alone imports nothing slow.
 class Facts(Sequence[Row]):
     """Records that never change, of which no more than one has to be in memory."""
 

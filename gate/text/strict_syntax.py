@@ -27,7 +27,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Read one TOML document.
 
     Raises `DocumentError` for what is no TOML, nested too deep, takes too much memory, or has
-    more than `MAX_PARTS` words joined by dots: in a value too, since none is told from a key here.
+    more than `MAX_PARTS` words joined by dots: in a value too, since a key looks the same here.
     """
     if _LONG_KEY.search(text):
         raise DocumentError(

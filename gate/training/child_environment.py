@@ -33,7 +33,7 @@ from gate.training.runs import PlannedRun, RunFolders, RunMode, Trial
 
 WARN = "warn"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
-# A cache that outlives a run hides what was chosen by timing. Whatever is not named here lies below
+# A cache that outlives a run hides what was chosen by timing. Whatever is not named here is below
 # HOME, which is as fresh.
 CACHES = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -237,7 +237,7 @@ def child_environment(
         # local time is the machine's: splits and names by date must not depend on it
         "TZ": "UTC",
         "PYTHONUNBUFFERED": "1",
-        # the run's copy of the commit stays what it was, for whoever looks at it afterwards
+        # the run's copy of the commit stays what it was, for a look at it afterwards
         "PYTHONDONTWRITEBYTECODE": "1",
         **fresh_caches(folders.tmp, own),
         **train.env,

@@ -64,7 +64,7 @@ class Environment(Document):
     """Named parts of the machine and software that a result depends on, as observed inside.
 
     A part that is absent does not apply, as one that says `none`. Where ranks tell a part in
-    different words, these stand in the order of the ranks, between ` | `, and `unlike_ranks` names
+    different words, these are in the order of the ranks, between ` | `, and `unlike_ranks` names
     them. `packages` lists all that is installed, each as `name==version`, `imported` the names of
     those that a rank of the training imported, `origins` where those came from that no index gave,
     `ignored` the names that the settings leave out. The part `packages` is a digest of those that
@@ -197,7 +197,7 @@ def _installed(environment: Environment) -> dict[str, _Installed]:
     for line in sorted(environment.packages):
         name, _, version = line.partition("==")
         versions.setdefault(normalized_name(name), []).append(version)
-    # under one spelling on both sides: a name may be spelt anew, and nothing moves with it
+    # under one spelling on both sides: a name may be respelt, and nothing moves with it
     return {
         key: _Installed(
             name=key, version=BETWEEN_RANKS.join(versions_found), origin=origins.get(key, INDEX)

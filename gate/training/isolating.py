@@ -96,7 +96,7 @@ class ContainerChooser:
         """A container that was tried and found closed; `folders` must be listable in it.
 
         Where GPUs are neither demanded nor refused, all are asked for, and none is taken when the
-        engine has none to give: why stands in the answer. Raises `RunError` when there is no engine
+        engine has none to give: why is in the answer. Raises `RunError` when there is no engine
         or no such image, or when the trial failed.
         """
         image_id = self.engine.image_id(settings.isolation.image or "")
@@ -340,7 +340,7 @@ class Isolating:
         use.
         """
         account = isolation.credentials
-        # one that is not root can start nothing under another, which is told at the first question
+        # without root nothing can be started under another account: the first question reports it
         if account is None or os.geteuid() != 0:
             return isolation
         reader = unused_account()

@@ -44,7 +44,7 @@ NOT_IN_A_COMMIT = "The gate trains only committed files; ignored and untracked o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotCommitted:
-    """What lies in the work tree and in no commit; a folder stands for all in it, with a slash."""
+    """What is in the work tree and in no commit; a folder stands for all in it, with a slash."""
 
     ignored: tuple[str, ...] = ()
     untracked: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ def ways_to_have(path: str, ignored: tuple[str, ...], tree: Path, project: Proje
 def _made_by(path: str, ignored: tuple[str, ...], tree: Path, project: Project) -> str:
     """The settings that make it by a script of the commit; empty where none looks like it."""
     script = _preparer(path, tree, project.files)
-    # preprocess.out lies below the settings
+    # preprocess.out is below the settings
     out = project.seen_from(_ignored_with(path, ignored))
     if not script or out.startswith(".."):
         return ""
@@ -275,7 +275,7 @@ def _missing_hint(lacking: Lacking, files: Files) -> str:
 
 
 def _tracked_hint(inside: str, lacking: Lacking, files: Files) -> str:
-    """Where the commit has a file of DVC's for it, or for a folder that it lies in."""
+    """Where the commit has a file of DVC's for it, or for a folder that it is in."""
     parts = inside.split("/")[:MAX_DEPTH]
     folder = lacking.snapshot.tree
     try:
@@ -318,7 +318,7 @@ def _declared(path: str) -> str:
 
 
 def _is_outside(path: str, lacking: Lacking) -> bool:
-    """Whether an absolute path lies in no folder of the run's own."""
+    """Whether an absolute path is in no folder of the run's own."""
     temporary = lacking.request.env.get("TMPDIR", "/")
     own = (*lacking.request.writable, *lacking.request.readable)
     if temporary != "/" and Path(path).is_relative_to(temporary):

@@ -107,7 +107,7 @@ class TraceWindow:
 class Varied:
     """What is other in a run, the variables that make it so, and after how long the run is ended.
 
-    `max_seconds` bounds a training that waits for ever where something is varied.
+    `max_seconds` bounds a training that hangs where something is varied.
     """
 
     variation: Variation
@@ -179,7 +179,7 @@ class PlannedRun:
     `traced` and `trial` are for a diagnosis alone: nothing of such a run is kept but what it says.
     `varied` is what is other in this run than in all others, which is compared and not kept.
     `preprocesses`: it is no training, but makes the data of one.
-    `seed`, `command` and `max_steps` stand in place of train.seed, train.command and
+    `seed`, `command` and `max_steps` are in place of train.seed, train.command and
     train.max_steps where they are given, and `variant` is the name of the variant that the command
     is of. `preemption` interrupts the run; `carried` is put into its tree before it starts.
     """
@@ -236,7 +236,7 @@ class PlannedRun:
         return f"{what}, {self.mode.value} mode"
 
     def described_with(self, others: tuple[PlannedRun, ...]) -> str:
-        """The same for runs that go together: what they share is told once."""
+        """The same for runs that go together: what they share is reported once."""
         runs = (self, *others)
         if not others or any(other._does != self._does for other in others):  # noqa: SLF001 - of this class
             return " and ".join(run.described for run in runs)

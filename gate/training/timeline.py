@@ -117,7 +117,7 @@ class CallTime:
 
 
 def covered(stretches: Iterable[Stretch]) -> float:
-    """How many seconds lie in at least one stretch; what two share counts once."""
+    """How many seconds are in at least one stretch; what two share counts once."""
     total, reached = 0.0, float("-inf")
     for begun, ended in sorted(stretches):
         total += max(0.0, ended - max(begun, reached))

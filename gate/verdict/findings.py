@@ -435,7 +435,7 @@ def writable_paths(used: Isolation) -> tuple[Finding, ...]:
     if not used.writable_paths and not used.paths_uncounted:
         return ()
     shown = used.writable_paths[:SHOWN_FILES]
-    # a file's name was chosen by whoever made it: it is shown as ASCII
+    # anybody may have chosen a file's name: it is shown as ASCII
     names = ", ".join(map(ascii, map(str, shown))) + (
         ", ..." if len(shown) < len(used.writable_paths) or used.paths_uncounted else ""
     )

@@ -147,7 +147,7 @@ def read_history(data: bytes, source: str) -> History:
 def with_line(data: bytes, line: HistoryLine) -> bytes:
     """A history file with one more line at its end; what is too old or too long is dropped.
 
-    The lines that are there are not parsed: whoever writes holds a token. A line that is there
+    The lines that are there are not parsed, since the writer holds a token. A line that is there
     already is not written twice.
     """
     new = line_bytes(line)

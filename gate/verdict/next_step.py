@@ -66,7 +66,7 @@ class ReaderPlace:
 
     `baseline` is the path of the entry in the repository. `on_runner`: the output folder is gone
     when the job has ended, but for what the workflow uploads. `run` is the number of the workflow
-    run that those lie in, empty where there is none; `artifact` is what the workflow calls the
+    run that those are in, empty where there is none; `artifact` is what the workflow calls the
     upload, empty for the usual name. `not_its_own`: the base commit gives the same result here, so
     this pull request did not move it. `change` is what of it is shown first. `pins` are packages
     as they were, `name==version`. `missed`: a threshold is, which no new baseline cures.

@@ -134,7 +134,7 @@ def _known_whole(
 ) -> bool:
     """Whether what one run lacks was not given there, rather than given and not recorded.
 
-    A place is told a few times for each process. Which item of a pool's a worker takes is a race,
+    A process reports a place a few times. Which item of a pool's a worker takes is a race,
     so beyond that each run lacks other seeds. One process without threads gives them in order.
     """
     if any(override.kind is OverrideKind.ENTROPY for override in (*first, *second)):
@@ -210,7 +210,7 @@ def changed_seeds(run: RunEvidence, base: RunEvidence | None) -> tuple[Override,
     """Seeds that a commit gives another number than its base does; `before` is the base's.
 
     Paired by generator and order, since a commit moves lines. Where one gives more of them than the
-    other, which stands for which is not known, and none is told.
+    other, which stands for which is not known, and none is reported.
     """
     if base is None:
         return ()

@@ -1,6 +1,6 @@
 """The one sentence that says why an outcome is what it is, made of the facts that decided it.
 
-A command and a variable are the text of whoever wrote the settings: shown as one harmless line.
+The settings' author chose the text of a command and a variable: shown as one harmless line.
 """
 
 from __future__ import annotations
@@ -415,7 +415,7 @@ def _form(described: str) -> str:
 
 def _number(delta: MetricDelta) -> str:
     words = f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
-    # it did not fail for being bad, and whoever reads this should not look for a regression
+    # the commit itself did not fail: nobody should look for a regression
     return f"{words}: better, but still outside the tolerance" if delta.better else words
 
 

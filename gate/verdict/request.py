@@ -84,7 +84,7 @@ class GateRequest:
     @property
     def shown_out(self) -> Path:
         """The output folder as a reader can use it: in their own clone, or where it is here."""
-        # a path of the container means nothing to whoever reads the comment
+        # a path of the container means nothing to a reader of the comment
         return self.out.relative_to(self.top) if self.on_runner else self.out
 
     @property

@@ -58,7 +58,7 @@ class _Header(NamedTuple):
 
 
 class StoredBody(NamedTuple):
-    """A `.npy` that lies in a file as it is."""
+    """A `.npy` that is in a file as it is."""
 
     opened: UntrustedFile
 

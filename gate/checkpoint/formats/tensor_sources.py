@@ -1,4 +1,4 @@
-"""Where a tensor's logical bytes come from when its elements do not simply lie in a row."""
+"""Where a tensor's logical bytes come from when its elements do not simply are in a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sizes = tuple[int, ...]
 
 
 class Box(NamedTuple):
-    """A part of a tensor; its own elements lie in row-major order."""
+    """A part of a tensor; its own elements are in row-major order."""
 
     offsets: Sizes
     sizes: Sizes
@@ -142,7 +142,7 @@ class ChunkedSource(NamedTuple):
 
 
 def _cell_of(places: Sizes, position: int) -> int:
-    """The cell between the cuts that a position lies in."""
+    """The cell between the cuts that a position is in."""
     return bisect_right(places, position) - 1
 
 
@@ -180,7 +180,7 @@ class _Part(NamedTuple):
     inner_bytes: int
 
     def position(self, row: Sizes) -> int:
-        """Where the run of a row lies in the box."""
+        """Where the run of a row is in the box."""
         index = 0
         for size, offset, place in zip(self.box.sizes, self.box.offsets, row, strict=False):
             index = index * size + place - offset
@@ -214,7 +214,7 @@ def _run(part: _Part, position: int, size: int) -> Iterator[memoryview]:
 
 
 def _block(parts: list[_Part], row: Sizes, count: int, row_bytes: int) -> memoryview:
-    """Some rows, put together from all parts; a piece at most, but for what lies in between."""
+    """Some rows, put together from all parts; a piece at most, but for what is in between."""
     block = memoryview(bytearray(count * row_bytes))
     column = 0
     for part in parts:
@@ -309,7 +309,7 @@ def tensor_source(
 def _geometry(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, bool]:
     """How many elements there are, how many from the first to the last one touched, both included.
 
-    And whether they lie in row-major order without gaps, which is so when there is none.
+    And whether they are in row-major order without gaps, which is so when there is none.
     """
     elements = math.prod(shape)
     if not elements:

@@ -169,7 +169,7 @@ def _by_key(storages: Iterable[StorageNode]) -> dict[str, StorageNode]:
         first = known.setdefault(storage.key, storage)
         if first is storage:
             continue
-        # torch makes an empty one anew for each reference
+        # torch makes an empty one again for each reference
         if not first.elements and not storage.elements:
             continue
         if (first.dtype, first.quantized) != (storage.dtype, storage.quantized):

@@ -30,7 +30,7 @@ from gate.text.untrusted_text import short_text
 ENCRYPTED_FLAG = 0x1
 # The sizes stand behind the data instead, and in the directory: so torch writes every entry.
 SIZES_LATER_FLAG = 0x8
-# The sizes stand in a field of 64 bits.
+# The sizes are in a field of 64 bits.
 UNKNOWN_32 = 0xFFFFFFFF
 STORED, DEFLATED = 0, 8
 # Magic, flags, method, stored and unpacked size, and the lengths of name and extra fields.
@@ -91,7 +91,7 @@ def located(opened: UntrustedFile, entries: Iterable[Entry]) -> Iterator[ZipReco
 
 
 def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> list[ZipRecord]:
-    """The same for entries whose headers all lie in `data`; all are checked at once."""
+    """The same for entries whose headers all are in `data`; all are checked at once."""
     starts, names, methods, stored, sizes, checksums = zip(*window, strict=True)
     first = starts[0]
     headers = [
@@ -330,7 +330,7 @@ def _fault(opened: UntrustedFile, name: bytes, problem: str) -> EvidenceError:
 def _large_values(
     opened: UntrustedFile, name: bytes, plain: tuple[int, int, int], extra: bytes
 ) -> list[int]:
-    """Full size, stored size, start: what does not fit 32 bits stands in the zip64 field so."""
+    """Full size, stored size, start: what does not fit 32 bits is in the zip64 field so."""
     # APPNOTE 4.5.3: the field holds only those values that did not fit, in this order
     large = iter(_large_numbers(extra))
     values = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]

@@ -142,7 +142,7 @@ PLAIN_FACTORIES: Final = frozenset({
     *(("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")),
 })  # fmt: skip
 ORDINARY: Final = "Save an ordinary tensor, for example tensor.clone()."
-# Calls that no saved state needs and that would act on the machine of whoever loads the file.
+# Calls that no saved state needs and that would act on the machine that loads the file.
 ACTING_MODULES = frozenset({
     "code", "codeop", "ctypes", "importlib", "marshal", "nt", "os", "posix", "pty", "runpy",
     "shutil", "socket", "subprocess", "sys", "webbrowser",

@@ -7,7 +7,7 @@ put back at once, except for that one, which is put back at the end of the step.
 
 Variables are judged at the end of a step only: libraries empty the environment and fill it again
 around a call (`mock.patch.dict`, `clear_environment` of accelerate), and no code that reads them
-later sees that. What is started meanwhile without one is told by `children.py`.
+later sees that. What is started meanwhile without one is reported by `children.py`.
 
 Each hook is a function in the place of the plain one, which it calls. That alone would not be
 enough: C code and a setter that a version of torch adds pass by every hook, so the guard reads all

@@ -80,7 +80,7 @@ def _torch_build() -> str:
 
 
 def _torch_parallel() -> str:
-    """Without the variables at its end, which are told by themselves."""
+    """Without the variables at its end, which are reported by themselves."""
     return " ".join(torch.__config__.parallel_info().partition(_ENVIRONMENT)[0].split())
 
 

@@ -2,7 +2,7 @@
 
 An interrupted run tells it when it is ended. A resumed one tells it of each optimizer, and of the
 model that it trains, before that optimizer's own first step: until then nothing has touched what
-was loaded. One that steps after another in each iteration is told when the first has stepped.
+was loaded. One that steps after another in each iteration is reported when the first has stepped.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Border:
     ) -> dict[str, Leaf]:
         """The leaf of each name; what has been told before is not looked at again.
 
-        `own` are names of parameters. Of a model that is told later they alone are: its buffers may
-        have seen a batch more.
+        `own` are names of parameters. Of a model that is reported later only they are, since its
+        buffers may have seen a batch more.
         """
         optimizers = _places(recorder.optimizer_numbers)
         places = {"model": _places(recorder.module_numbers)} | dict.fromkeys(

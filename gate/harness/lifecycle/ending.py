@@ -1,7 +1,7 @@
 """How this process ends: by which exception, TensorBoard's files, what one tells without a step.
 
 A launcher may take the gate's stop for a failure and raise an exception of its own, and the exit
-code of the command is the same for a crash of the script. Which of the two it was stands in what
+code of the command is the same for a crash of the script. Which of the two it was is in what
 each process tells at its end.
 
 Imported at the exit of every Python process of a training, so nothing heavy is imported here.

@@ -55,7 +55,7 @@ AT_START: Final = Path("/proc/self/environ")
 
 
 def chosen(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those of these variables that may move a result, by name; knobs are told as knobs."""
+    """Those of these variables that may move a result, by name; knobs are reported as knobs."""
     knobs = set(VARIABLES.values())
     return {
         name: text
@@ -184,16 +184,16 @@ def _table(direct: dict[str, Any] | None, key: str) -> dict[str, Any] | None:
 
 
 def _editable(direct: dict[str, Any] | None) -> bool:
-    """Whether its code is imported from where it lies; what has no such file lies there itself."""
+    """Whether its code is imported from where it lies; what has no such file is there itself."""
     return direct is None or bool((_table(direct, "dir_info") or {}).get("editable"))
 
 
 def _local_folder(package: Distribution, direct: dict[str, Any] | None) -> Path | None:
-    """The folder of this machine that it was installed from, or that it lies in uninstalled."""
+    """The folder of this machine that it was installed from, or that it is in uninstalled."""
     if _table(direct, "dir_info") is not None:
         return Path(url2pathname(urlsplit(str((direct or {}).get("url", ""))).path))
     root = Path(str(package.locate_file("")))
-    # `setup.py develop` leaves its metadata beside the code; a wheel's lie in a folder of packages
+    # `setup.py develop` leaves its metadata beside the code; a wheel's are in a folder of packages
     develops = package.read_text("RECORD") is None and package.read_text("SOURCES.txt") is not None
     return root if develops and not set(PACKAGE_FOLDERS) & set(root.parts) else None
 
@@ -283,7 +283,7 @@ class UsedFiles:
         return any(line.rsplit(",", 2)[0].strip('"') in used for line in record.splitlines())
 
     def has_below(self, folder: Path) -> bool:
-        """Whether one lies below the folder, but not in packages that are installed below it."""
+        """Whether one is below the folder, but not in packages that are installed below it."""
         inside = self._relative_to(str(folder))
         return any(set(PACKAGE_FOLDERS).isdisjoint(name.split("/")) for name in inside)
 

@@ -1,7 +1,7 @@
 """A run that is ended inside the write of its checkpoint, at a byte that was chosen before.
 
 The kernel does it: RLIMIT_FSIZE is set for the time of `torch.save`, so that a write is cut at that
-byte, whoever writes, and the next one ends the process by SIGXFSZ (setrlimit(2)). CPython ignores
+byte, by any writer, and the next one ends the process by SIGXFSZ (setrlimit(2)). CPython ignores
 that signal from its start on, so its default is put back first. The limit counts for every regular
 file of the process: the harness itself writes nothing meanwhile.
 
@@ -80,7 +80,7 @@ class KilledSave:
             write(target)
         if path is not None:
             with suppress(OSError):
-                # a number is given anew once its file is gone
+                # a number is reused once its file is gone
                 self._became.discard(identity := _identity(path.stat()))
                 self._saved[identity] = path, place
 
@@ -176,7 +176,7 @@ class KilledSave:
             counter = _Counter()
             write(counter)
             return counter.count
-        # of the same name, which stands in the file
+        # of the same name, which is in the file
         name = Path(os.fsdecode(target)).name
         self._scratch.mkdir()
         try:

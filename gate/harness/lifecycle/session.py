@@ -70,7 +70,7 @@ class Waiting:
 def wait_until_let_go(sign: str) -> None:
     """Return when the file `sign` is there; without a name, or a second time, at once.
 
-    Raises `SystemExit` when whoever started this process is gone.
+    Raises `SystemExit` when the parent process is gone.
     """
     if Waiting.ready_seconds:
         return
@@ -91,7 +91,7 @@ def wait_until_let_go(sign: str) -> None:
 def _import_what_optimizers_need() -> None:
     """The first optimizer of a process imports these, and takes a second for it; nothing is drawn.
 
-    Whatever is wrong with them is told when the script itself needs them.
+    A fault in them is reported when the script itself needs them.
     """
     try:  # noqa: SIM105 - contextlib would be imported for it
         import torch._dynamo  # noqa: F401

@@ -164,7 +164,7 @@ def _shaken(name: str) -> tuple[dict[str, Callable[[], None]], ...]:
 
         return vary_surroundings(name)
     except Exception as error:
-        # a variation that was not made is told as not tried
+        # a variation that was not made is reported as not tried
         _complain(f"{name} was not varied: {error}")
         return ()
 

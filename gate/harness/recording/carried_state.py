@@ -181,7 +181,7 @@ class CarriedState:
         self._known = False
 
     def after_step(self) -> None:
-        """Keep what has led to a step: a script's function may have ended when all is told."""
+        """Keep what has led to a step: a script's function may have ended when all is reported."""
         self.loaders.after_step()
         # first let go of, so that what the script has dropped is no longer there
         self._alive.clear()
@@ -234,7 +234,7 @@ class CarriedState:
     def record(
         self, optimizers: list[Optimizer], lines_of: Callable[[set[str]], dict[str, CodeLine]]
     ) -> dict[str, object] | None:
-        """What is told of this process; schedulers only of optimizers that stepped.
+        """What is reported of this process; schedulers only of optimizers that stepped.
 
         `lines_of` finds the lines that draw from these generators.
         """

@@ -1,6 +1,6 @@
 """What steps are given: samples of a batch, and the optimizers' settings.
 
-They are told at the first steps and then at powers of two: the same ones in every run. A number
+They are reported at the first steps and then at powers of two: the same ones in every run. A number
 that lies on a device is left out, since reading it would make the host wait.
 """
 

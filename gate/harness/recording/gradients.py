@@ -1,7 +1,7 @@
 """The gradients as backward returned them, and weights that a script changes by itself.
 
 What a script does to gradients by hand (clipping, noise, sums over ranks) happens between the
-backward pass and the update. Looked at on both sides, it is told from the backward pass itself.
+backward pass and the update. A look on both sides distinguishes it from the backward pass itself.
 
 Such a script is never seen to take a step. Waiting for its end helps nobody, so it is reported
 after few passes; a script that only accumulates gradients changes no weight in between and goes on.

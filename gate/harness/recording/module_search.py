@@ -71,7 +71,7 @@ def known_optimizers() -> list[Optimizer]:
 
 
 def outermost_owners(parameters: Sequence[torch.Tensor], problems: Problems) -> list[nn.Module]:
-    """The modules that own one of the parameters and lie in no other module.
+    """The modules that own one of the parameters and are in no other module.
 
     In the order of the parameters; of several owners of one parameter the largest comes first.
     """

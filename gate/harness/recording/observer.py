@@ -70,7 +70,7 @@ LONG_STEPS: Final = 100
 STEADY_SHARE: Final = 0.25
 # of that, for random states and batches each: they explain less than tensors do
 SMALL_SHARE: Final = 0.5
-# recent steps alone, so that a training that becomes slower is measured anew; odd for the median
+# recent steps alone, so that a training that becomes slower is measured again; odd for the median
 REMEMBERED: Final = 33
 LEAST_ON_A_DEVICE: Final = 4
 

@@ -162,7 +162,7 @@ class Recorder:
     def note_input(self, arguments: Arguments) -> None:
         """Observe what the model is called with, the first time since a pass or a step.
 
-        Its first dimension is told too: of batches that no DataLoader made nothing else is known.
+        Its first dimension is reported too: nothing else is known of batches without a DataLoader.
         """
         begun = self._clock.mark()
         self._rows = _sum(self._rows, samples_in(arguments if arguments[1] else arguments[0]))
@@ -358,7 +358,7 @@ class Recorder:
         if not steps:
             return
         begun = perf_counter()
-        # what the last writing took is told by the lines of this one, to equal parts
+        # the time of the last write is divided equally among the lines of this one
         before = self._write_seconds / len(steps)
         about = {"memory_bytes": time_and_memory.resident_bytes()}
         lines = []
@@ -372,7 +372,7 @@ class Recorder:
         self._write_seconds = self._written_at - begun
 
     def _line(self, step: OpenStep, write_seconds: float) -> dict[str, Any]:
-        """What is told of a step that nothing is waited for; the schedule learns its times."""
+        """A step's record that waits for no device; the schedule learns its times."""
         whole, harness_seconds = step.times.whole_seconds(), step.times.harness_seconds()
         seconds = None if whole is None else max(0.0, whole - harness_seconds)
         observe_seconds = step.times.observe_seconds() + write_seconds

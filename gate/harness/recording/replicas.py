@@ -1,7 +1,7 @@
 """Which optimizers update a replica that DistributedDataParallel keeps equal on several ranks.
 
 Nothing is asked of other ranks: the gate compares the digests that each of them records. Only what
-is sure to be replicated is told, since a rank that may differ must not be accused: shards (FSDP,
+is certainly replicated is reported, since a rank that may differ must not be accused: shards (FSDP,
 ZeRO, tensor and pipeline parallel) are DTensors, or are no part of such a module; a parameter
 outside the module is the rank's own; a hook that does not sum over all ranks lets them differ.
 """

@@ -276,7 +276,7 @@ def _number(value: Any) -> torch.Tensor:
 
 
 def _of_module(module: nn.Module) -> Mapping[str, Any]:
-    """What its `state_dict` gives, or for FSDP of the first kind what stands in it.
+    """What its `state_dict` gives, or for FSDP of the first kind what is in it.
 
     That one would gather the whole model on each rank, and wait for a rank that never gets here;
     its other types of a state gather as well.

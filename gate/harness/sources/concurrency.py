@@ -8,8 +8,8 @@ Imported by every Python process of a training, so nothing heavy is imported her
 
 Threads and processes finish as the machine lets them. `as_completed` and `imap_unordered` hand the
 results on in that order, so whatever is summed or stacked from them has it too; `wait` may hand on
-those that are done first. A digest of the order is told for each line; where two runs differ in it,
-that line is known.
+those that are done first. A digest of the order is reported for each line, so where two runs differ
+in it, the line is known.
 
 Imported by every Python process of a training, so nothing heavy is imported here.
 """
@@ -148,7 +148,7 @@ MAX_LABEL = 40
 MAX_PARTS = 8
 # a larger piece takes longer to read than the training to use it
 MAX_PIECE_BYTES = 4 << 20
-# messages that are under way at one time; more are told by nobody
+# messages that are under way at one time; more are not reported
 MAX_UNDER_WAY = 1_000
 # what torch.distributed only begins where the script asks for that (async_op=True)
 COLLECTIVES = (
@@ -205,7 +205,7 @@ def _begun(call: str, frame: FrameType) -> Order | None:
 
 
 class Arrivals:
-    """What one line takes, piece by piece, from whoever comes first; each by a short label."""
+    """What one line takes, piece by piece, in order of arrival; each by a short label."""
 
     __slots__ = ("_call", "_labels", "_place", "_stack")
 

@@ -47,11 +47,11 @@ KEY_FILE = "-----BEGIN"
 LOGIN = r"(?:://[^/?#\s]*:[^/?#\s]*|https?://[^/?#\s]+)@"
 # `--api-key=`, and the same in the query of an address or in a text of several such settings
 SETTING = r"(?:^|[?&;\s])-*([\w.-]+)=[^&;\s]"
-# of an address that lets in whoever has it
+# of an address that is itself a secret
 SIGNATURES = ("signature", "sig")
 WORDS = r"[\s=,;:\"']+"
 MIN_SECRET = 16
-# a longer text is told by its digest alone
+# a longer text is reported by its digest alone
 MAX_LOOKED_AT = 4_000
 # where the training writes, with host and time in it
 VOLATILE = frozenset(("logging_dir",))
@@ -74,7 +74,7 @@ def hook(module: Any, tree: str) -> None:
 
 
 def begin(tree: str) -> None:
-    """`tree` is the copy of the commit: paths in it are told from there."""
+    """`tree` is the copy of the commit: paths in it are reported from there."""
     global _tree
     _tree = os.path.realpath(tree or os.getcwd())  # noqa: PTH109 - pathlib is slow to import
 

@@ -1,6 +1,6 @@
 """Files outside the commit that the training opens.
 
-An audit hook sees what passes Python's own `open` and `os.open`. The hook stands in every Python
+An audit hook sees what passes Python's own `open` and `os.open`. The hook is in every Python
 process, so its first line leaves for any other event. A file is looked at once, and after
 `MAX_KNOWN` files no more is looked at. What a library opens in C is found where it is open still,
 or mapped, when the process takes its first step or ends; no line is known of it then.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # What the user's own lines may read through, out of sight of every hook: of these events of Python
-# each line is told once.
+# each line is reported once.
 OUT_OF_SIGHT = frozenset(
     (
         *("ctypes.dlopen", "ctypes.dlsym", "mmap.__new__", "socket.connect", "socket.sendto"),
@@ -57,7 +57,7 @@ MAX_KNOWN_OWN = 2_000
 OF_A_FOLDER = 8
 OF_SEVERAL_FOLDERS = 16
 COUNTS = frozenset(4**power for power in range(2, 8))
-# a path is told in as many characters as a call is
+# a path is reported in at most as many characters as a call
 MAX_PATH = 200
 # what is in the file afterwards is the training's own
 NEW_CONTENT = os.O_TRUNC | os.O_EXCL
@@ -65,7 +65,7 @@ HEARD = OUT_OF_SIGHT | LISTINGS | NEW_NAMES | {"open"}
 UPWARDS = f"{os.pardir}{os.sep}"
 # what reads a zip archive for an `import`
 IMPORTERS = frozenset(("importlib", "zipimport"))
-# what is imported is the environment's, which is told by the distributions
+# what is imported is the environment's, which is reported by the distributions
 CODE = (".py", ".pyc", ".pyi", ".so")
 # The system's own. Not all of /usr/share, /opt and /var: data sets are put there too.
 SYSTEM = (
@@ -159,7 +159,7 @@ class OutsideReads:
             self._look(self._without_links(whole))
 
     def listed(self, args: tuple[Any, ...]) -> None:
-        """A folder is about to be listed: whoever has the names of its files may need no more."""
+        """A folder is about to be listed: the names of its files may be all that is read."""
         path = args[0] or "."
         if not isinstance(path, int):
             whole = _folder(os.path.realpath(os.fsdecode(path)))
@@ -270,7 +270,7 @@ class OutsideReads:
             new = whole in self._written and not flags & NEW_CONTENT and self._is_older(whole)
             self._written.discard(whole)
             return new
-        # of a file of code each line that reads it is told
+        # for a file of code, each line that reads it is reported
         if not own and whole.endswith(CODE):
             return True
         if own and len(known) >= MAX_KNOWN_OWN:
@@ -347,7 +347,7 @@ class OutsideReads:
             SOURCES.report(Source(READ, _short(already), place, stack, before=str(count)))
 
     def _counted(self, path: str) -> tuple[str, int]:
-        """What is told of a file: itself, or a folder and how many of its files were read."""
+        """The file itself, or a folder and how many of its files were read."""
         folder = _folder(os.path.dirname(path))  # noqa: PTH120 - as above
         above = _folder(os.path.dirname(folder[:-1]))  # noqa: PTH120 - as above
         own = self._counts[folder] = self._counts.get(folder, 0) + 1
@@ -448,7 +448,7 @@ def _outer_frame() -> FrameType | None:
 
 
 def _report_unseen(what: str) -> None:
-    """Tell it without a line, whoever does it."""
+    """Report it without a line, whatever code does it."""
     from ..user_code import CodeLine
     from .recorded import SOURCES, UNSEEN, Source
 
@@ -465,7 +465,7 @@ def _tell_folder() -> None:
 
 
 def _by_importer() -> bool:
-    """Whether the import system itself reads, for whoever imports."""
+    """Whether the import system itself reads, for some `import`."""
     frame = _outer_frame()
     return frame is not None and _package(frame) in IMPORTERS
 
@@ -507,7 +507,7 @@ class OwnReads:
 
 
 def tell_held() -> None:
-    """Look at the files that are open now, whoever opened them."""
+    """Look at the files that are open now, whatever code opened them."""
     if _outside is not None:
         _outside.held()
 

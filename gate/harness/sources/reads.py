@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_LOOKS = 5_000
 # of a line that lists one folder after another
 MAX_LISTINGS = 8
-# of a directory: more are told by their first
+# of a directory: of more, the first are reported
 MAX_NAMES = 10_000
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 # What calls these for the user: the line that is looked for lies above them.

@@ -1,6 +1,8 @@
 """Variables that the training asks for and lacks.
 
-Only a miss costs anything: what is there is handed on at once. Names alone are told, never a value.
+Only a miss costs anything: a variable that is set is handed on at once. Only names are reported,
+never a value.
+
 Imported by every Python process of a training, so nothing heavy is imported here.
 """
 

@@ -3,7 +3,7 @@
 The launcher puts them there with their byte-code, and nothing else: a folder of a hundred modules
 was written before each run, removed after it, and opened file by file by each process of it. A zip
 would not do: code that Python loads from one names files that were never there, and what is the
-harness's own is told by the names of files.
+harness's own is recognised by the names of files.
 
 Every Python process of a training imports this, so it imports what Python itself starts with.
 """

@@ -131,7 +131,7 @@ class Storages:
         return list(made)[:MAX_PRODUCERS], list(unset)[:MAX_PRODUCERS]
 
     def foreign(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether some of these lie in memory that was filled, or not filled, past torch."""
+        """Whether some of these are in memory that was filled, or not filled, past torch."""
         return any(self._of(storage).foreign for storage in _storages(tensors))
 
     def _of(self, storage: Any) -> KnownStorage:
@@ -401,7 +401,7 @@ def _odd(tensors: list[torch.Tensor]) -> str:
 
 
 def _layout(tensors: list[torch.Tensor]) -> str:
-    """How values lie in memory where that is not the usual way: strides, and an odd address.
+    """How values are in memory where that is not the usual way: strides, and an odd address.
 
     Kernels choose by it how they compute.
     """

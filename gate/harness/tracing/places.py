@@ -2,8 +2,8 @@
 
 `fc.0` is the name that the outermost module has for it; that one itself is named by its class.
 
-The harness computes digests with operators of its own. They are told by the innermost frame outside
-torch: it lies in the harness, and not in one of the wrappers that the script's calls go through.
+The harness computes digests with operators of its own. They are recognised by the innermost frame
+outside torch: it is in the harness, and not in one of the wrappers around the script's calls.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class RunningModules(threading.local):
 
     def _enter(self, module: nn.Module, _args: Any) -> None:
         if not self._paths:
-            # anew at each pass: an identity may be another module's by now
+            # again at each pass: an identity may be another module's by now
             self._names = {}
             for count, (name, part) in enumerate(module.named_modules()):
                 if count >= MAX_MODULES:

@@ -54,7 +54,7 @@ class PolicyPaths:
 
 
 def policy_of(settings: GateSettings, project: str, config_name: str) -> PolicyPaths:
-    """The paths of what judges under these settings, which lie in the folder `project`."""
+    """The paths of what judges under these settings, which are in the folder `project`."""
 
     def path(relative: str) -> str:
         return posixpath.normpath(f"{project}/{relative}")

@@ -377,7 +377,7 @@ def _room(out: Path, probes: Probes, fault: GateError | None) -> Examined:
 def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Workplace:
     """Look from a folder below the output folder, as a gate call has one; it is gone afterwards.
 
-    So is the hold on the training's account: what that owns lies in the folder.
+    So is the hold on the training's account: what that owns is in the folder.
     """
     seen = [Workplace()]
     work = asked.out / "doctor"

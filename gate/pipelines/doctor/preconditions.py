@@ -243,7 +243,7 @@ def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, s
 def examined_earlier_runs(token: TokenSeen | None, *, on_default_branch: bool) -> Examined:
     """Whether this job can add its line to the earlier runs, where the settings ask for them."""
     health, answer, fix = CheckResult.OK, "only a job on the default branch adds a line", ""
-    # a problem of the token is told by its own row
+    # a problem with the token has a row of its own
     if on_default_branch and (token is None or token.problem):
         health, answer = CheckResult.WARN, "not checked: see token"
     elif on_default_branch and token is not None:

@@ -177,7 +177,7 @@ class DrawnMark:
 class Chart:
     """Lines over the steps in a picture of WIDTH by HEIGHT units, with axes and words.
 
-    The title of the upright axis and the labels of marks stand in `head` units above it, so that
+    The title of the upright axis and the labels of marks are in `head` units above it, so that
     they hide no line.
     """
 

@@ -358,7 +358,7 @@ def times_picture(rows: Iterable[TimedSteps]) -> TimesPicture | None:
 
 
 def _milliseconds(seconds: float) -> str:
-    """A duration as the axis shows it; its unit stands in the axis' title."""
+    """A duration as the axis shows it; its unit is in the axis' title."""
     milliseconds = seconds * 1000
     return f"{milliseconds:,.0f}" if milliseconds >= WHOLE else f"{milliseconds:.3g}"
 

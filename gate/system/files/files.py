@@ -48,7 +48,7 @@ def name_for(target: Path) -> Path:
 
 
 def make(target: Path, *, for_others: bool) -> Path | None:
-    """Have the link, made anew where it leads elsewhere; None where it cannot be had safely."""
+    """Have the link, rebuilt where it leads elsewhere; None where it cannot be had safely."""
     link = name_for(target)
     if len(os.fsencode(link)) >= len(os.fsencode(target)):
         return None
@@ -110,7 +110,7 @@ class LocalFiles:
             yield cast("BinaryIO", file)
 
     def exists(self, path: Path) -> bool:
-        """Whether something lies there, a link included, wherever it leads."""
+        """Whether something is there, a link included, wherever it leads."""
         with storage_faults("looking at", path):
             try:
                 os.lstat(path)
@@ -119,7 +119,7 @@ class LocalFiles:
             return True
 
     def is_folder(self, path: Path) -> bool:
-        """Whether a real folder lies there; a link to one is none."""
+        """Whether a real folder is there; a link to one is none."""
         with storage_faults("looking at", path):
             return self.exists(path) and stat.S_ISDIR(os.lstat(path).st_mode)
 
@@ -160,7 +160,7 @@ class LocalFiles:
             yield file
 
     def write_new(self, path: Path, data: bytes) -> None:
-        """Make a file, its folders as needed; what lies there already is an error and stays."""
+        """Make a file, its folders as needed; what is there already is an error and stays."""
         with storage_faults("writing", path):
             writing.write_new(path, (data,), 0o644, make=True)
 
@@ -192,7 +192,7 @@ class LocalFiles:
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
         """Copy a regular file's bytes to a new file, its folders as needed.
 
-        What lies there already is an error.
+        What is there already is an error.
 
         The SHA-256 is over the bytes of the copy, whatever happens to the source meanwhile; every
         byte is read once.
@@ -235,7 +235,7 @@ class LocalFiles:
         """
         with storage_faults("compiling", module):
             loader = SourceFileLoader(module.stem, str(module))
-            # unchecked: whoever has the byte-code has the text that it was made of
+            # unchecked: byte-code is only shipped together with its source
             flags = UNCHECKED_HASH.to_bytes(4, "little")
             digest = source_hash(loader.get_data(str(module)))
             return MAGIC_NUMBER + flags + digest + marshal.dumps(loader.get_code(module.stem))
@@ -289,7 +289,7 @@ class LocalFiles:
             trees.set_aside(path, target)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove what lies there, whatever its permissions and depth; no link is followed."""
+        """Remove what is there, whatever its permissions and depth; no link is followed."""
         with storage_faults("removing", path):
             trees.remove_tree(path)
 

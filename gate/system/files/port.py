@@ -20,11 +20,11 @@ class Files(Protocol):
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether something lies there, a link included."""
+        """Whether something is there, a link included."""
         ...
 
     def is_folder(self, path: Path) -> bool:
-        """Whether a real folder lies there; a link to one is none."""
+        """Whether a real folder is there; a link to one is none."""
         ...
 
     def link_target(self, path: Path) -> str | None:

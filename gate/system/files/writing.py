@@ -56,7 +56,7 @@ def shared_or_copied(source: int, target: int) -> Iterator[int]:
     """Fill an empty file with the rest of another; the bytes of each piece, after it was written.
 
     Both are as independent as two copies: a file system that shares bytes (btrfs, XFS, overlays on
-    them) gives whoever writes first bytes of its own. Raises `OSError` when the disk fails or is
+    them) gives the first writer bytes of its own. Raises `OSError` when the disk fails or is
     full.
     """
     if share_bytes(source, target):

@@ -18,7 +18,7 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_LINE: Final = 64 * 1024
 MAX_NAME: Final = 300
 MAX_TEXT: Final = 200
-# of all hunks together; those behind it are told without their lines
+# of all hunks together; those behind it are reported without their lines
 MAX_TEXT_BYTES: Final = 64 * 1024
 HUNK: Final = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", re.ASCII)
 TARGET: Final = b"+++ b/"

@@ -65,7 +65,7 @@ class Git(Protocol):
         ...
 
     def ignored(self) -> tuple[str, ...]:
-        """What lies in the work tree and is ignored, in the same form."""
+        """What is in the work tree and is ignored, in the same form."""
         ...
 
     def merge_base(self, first: str, second: str) -> str | None:
@@ -316,7 +316,7 @@ class GitRepository:
         return tuple(sorted(set(self._git.rows("ls-files", "-z", "-c", "-o", *LEFT_OUT))))
 
     def ignored(self) -> tuple[str, ...]:
-        """What lies in the work tree and is ignored, in the same form."""
+        """What is in the work tree and is ignored, in the same form."""
         options = ("-z", "--others", "--ignored", *LEFT_OUT, "--directory")
         rows = self._git.rows("ls-files", *options)
         # with a pattern for files git lists a folder of nothing else, and its files behind it

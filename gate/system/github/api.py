@@ -388,7 +388,7 @@ class GitHubApi(GitHubConnection):
         return self.ask(self._ask(method, url, body))
 
     def redirect_of(self, url: str) -> str:
-        """Where GitHub sends whoever asks for something that lies elsewhere; it is not followed.
+        """The address to which GitHub redirects a request; it is not followed.
 
         The token goes to GitHub alone. Raises `PublishError` when the answer is no redirect.
         """

@@ -49,7 +49,7 @@ _LISTED = TypeAdapter(_Artifacts)
 
 
 class _StoreRetries(Retries):
-    """A time that the store asks for is not waited for: whoever called is sitting there."""
+    """A time that the store asks for is not waited for: the caller is a person who waits."""
 
     def wait_after(self, response: BaseHTTPResponse | None, left: float) -> float:  # noqa: ARG002 - see above
         """As after any fault."""
@@ -57,7 +57,7 @@ class _StoreRetries(Retries):
 
 
 class _Store(GitHubConnection):
-    """Whoever keeps artifacts for GitHub: gets no login, and sends nobody on."""
+    """The store of GitHub's artifacts: gets no login, and redirects nobody."""
 
     followed = frozenset()
 

@@ -37,12 +37,12 @@ from gate.system.github.records import Comment, CommitStatus, PullRequest, RunOr
 from gate.system.http import GITHUB_POLICY, HttpAnswer, RetryPolicy, UnansweredError
 
 PAGE_SIZE: Final = 100
-# a list without end would keep the job busy for ever; nobody reads this many comments
+# an endless list would keep the job busy; nobody reads this many comments
 MAX_PAGES: Final = 200
 TRIES: Final = 3
 # GitHub's machines need not agree on the second
 CLOCK_SKEW: Final = timedelta(minutes=1)
-# whoever GITHUB_TOKEN writes as; such a token may not ask the API for its own name
+# the author of what GITHUB_TOKEN writes; such a token may not ask the API for its own name
 BOT: Final = "github-actions[bot]"
 INSTALLATION_PREFIX: Final = "ghs_"
 NOT_A_PERSON: Final = frozenset({401, 403, 404})
@@ -106,7 +106,7 @@ class GitHubComments:
         self._api.close()
 
     def author(self) -> str:
-        """Whoever the token writes as: the job's own bot, or the person that a token belongs to."""
+        """The author of what the token writes: the job's own bot, or the owner of the token."""
         if self._of_installation:
             return BOT
         try:
@@ -120,7 +120,7 @@ class GitHubComments:
     def listed(self) -> Iterator[Comment]:
         """All comments in order of creation; a page is fetched when somebody asks for it.
 
-        Whoever has found what he looks for stops, and the pages behind it cost nothing.
+        A caller that stops early asks for no further pages.
         """
         self._known.clear()
         self._listed_at = ""
