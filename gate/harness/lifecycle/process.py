@@ -1,4 +1,4 @@
-"""The harness of this process: made when torch is imported, asked by every hook afterwards."""
+"""The hooks of this process: installed when torch is imported, each asks the current session."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _session: HarnessSession | None = None
 
 
 def begin(settings: HarnessSettings) -> None:
-    """Torch has just been imported: set its switches, attest them, watch its training."""
+    """Set torch's switches, attest them and hook its training, right after its import."""
     global _settings, _session
     wait_until_let_go(settings.sign)
     _settings = settings
     _session = HarnessSession(settings, process_knobs.read_back(Problems()), late=cuda.in_use())
     process_knobs.apply(settings, _session.problems)
-    # only now that switches and seed are set: what the harness does itself is no override
+    # Only after switches and seed are set: what the harness sets itself is no override.
     with _session.problems.noting("watching the knobs"):
         overrides.install(overrides.guarded_settings(settings), _guard)
         overrides.hook_seeds(_on_seed, _working_step)
@@ -60,13 +60,14 @@ def begin(settings: HarnessSettings) -> None:
             operator_policy.inspect_error,
         )
         module_search.remember()
-        # also where nothing is observed: who was called is no garbage, which is slow to rule out
+        # Needed even without observation: a module that was called is known to be alive, which is
+        # slow to find out otherwise.
         first_inputs.install(_on_input)
         register_module_buffer_registration_hook(_on_buffer)
         auxiliary_state.install(_on_scaler_step, _on_average)
         carried_state.install(_carried, _steps, _save_by)
         training_hooks.install_graph_hooks(_capture, _on_replay)
-        # by now every module that has hooks is loaded
+        # last, when every module with hooks is loaded
         remember_functions()
     with _session.problems.noting("watching operators"):
         operator_policy.install(settings, _operators)
@@ -83,7 +84,7 @@ def begin(settings: HarnessSettings) -> None:
 
 
 def _try_setting(settings: HarnessSettings, problems: Problems) -> None:
-    """The one thing that a run for a diagnosis has other, as far as torch has it."""
+    """Change the one setting that a diagnostic run tries, if that setting is in torch."""
     with problems.noting("trying a setting"):
         if settings.trial == ONE_THREAD:
             torch.set_num_interop_threads(1)
@@ -92,10 +93,10 @@ def _try_setting(settings: HarnessSettings, problems: Problems) -> None:
 
 
 def current() -> HarnessSession | None:
-    """The session of this process, or None outside a gate run.
+    """Return the session of this process, or None outside a gate run.
 
-    A forked child finds its parent's session here; it starts its own, so that the two never write
-    into one file. It inherits torch's switches with the parent's memory.
+    A forked child finds its parent's session and starts one of its own, so that two processes never
+    write to one file. It inherits torch's switches with the parent's memory.
     """
     global _session
     if _session is None or _settings is None or _session.pid == process_id():
@@ -106,7 +107,7 @@ def current() -> HarnessSession | None:
 
 
 def finish_at_exit() -> None:
-    """The script has ended by itself; a forked child that took no step has nothing to say."""
+    """End the session at exit; a forked child that took no step has nothing to write."""
     if _session is not None:
         mode.finish()
         _session.end()
