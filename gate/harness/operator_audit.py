@@ -136,6 +136,7 @@ class ForwardLines:
 
     def note(self, place: Placed, module: str = "") -> None:
         """Remember a forward call, if it created a node."""
+        # autograd numbers its nodes: an unchanged number means that this call made none
         newest = _newest_node()
         if newest != self._last:
             if len(self._known) >= MAX_NODES:
@@ -192,6 +193,7 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
         """Run the operator, then look at the call and its result."""
         del types
         named = dict(kwargs or {})
+        # the operator runs first, since its result shows whether equal values were in question
         result = func(*args, **named)
         # an error in looking must never reach the training
         self._guarded(lambda: self._look(func, args, named, result))
@@ -264,6 +266,8 @@ def _topk_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> 
     if values.numel() == 0:
         return False
     order = values.sort(dim=dimension, stable=True)[0]
+    # the last value that was chosen: if more elements equal it than were chosen, the kernel decided
+    # which of them to take
     border = order.select(dimension, 0 if largest else -1).unsqueeze(dimension)
     many_at_border = (args[0] == border).sum(dimension) > (values == border).sum(dimension)
     return bool(many_at_border.any()) or _equal_neighbours(order, dimension)
@@ -272,6 +276,7 @@ def _topk_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> 
 def _sort_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:
     if named.get("stable"):
         return False
+    # the overload `sort.stable` has `stable` before `dim`
     place = 2 if "stable" in named or isinstance(_at(args, 1), bool) else 1
     return _equal_neighbours(result[0], _argument_at(args, named, place, "dim", -1))
 
@@ -342,6 +347,8 @@ class OperatorCounts:
         if spans and spans[-1][0] == spans[-1][1] == step:
             spans[-1][2] += 1
             return
+        # no more calls will come for the last step: merge it with the entry before if both have the
+        # same count
         if len(spans) > 1 and spans[-2][1] + 1 == spans[-1][0] and spans[-2][2] == spans[-1][2]:
             last = spans.pop()
             spans[-1][1] = last[1]

@@ -164,6 +164,8 @@ class RefusalHooks:
             return
 
         def raised(_code: object, _offset: int, error: BaseException) -> None:
+            # the exact type, as torch raises it: a cheap check, since every error of the script
+            # comes here
             if type(error) is RuntimeError:
                 self.inspect(error, just_raised=True)
 

@@ -98,9 +98,11 @@ def caller_of(frame: FrameType | None) -> Caller:
     outside: FrameType | None = None
     while frame is not None:
         root = _root(frame)
+        # a context manager further up the stack is not how this call came about
         if outside is None and root == "contextlib":
             through_context = True
         importing = importing or root == IMPORTING
+        # remember the innermost library's line in case no line of the user's follows
         if root not in GO_BETWEENS and root != IMPORTING:
             outside = outside or frame
             if not in_library(frame.f_code.co_filename):

@@ -71,6 +71,7 @@ def read_by(name: str) -> dict[str, Callable[[], None]]:
         later[module] = _hook(module, functions, through)
     if name in DATED:
         later["datetime"] = DATED[name]
+    # these were imported before the harness, so no import will come to wait for
     for module in ("os", "time"):
         at_once = later.pop(module, None)
         if at_once is not None:
@@ -113,6 +114,7 @@ def _dated(plain: Any, name: str) -> Any:
 
 def _hook_variables(names: frozenset[str]) -> None:
     kind: Any = type(os.environ)
+    # `os.getenv` and `os.environ.get` end here too
     plain = kind.__getitem__
 
     def look_up(self: Any, key: Any) -> Any:

@@ -319,6 +319,7 @@ def hook_seeds(report: Callable[[OverrideEvent], None], step: Callable[[], int])
     """Report every seeding, including those from before torch was imported."""
     for owner, name in SEEDING:
         seed_hooks.hook(owner, name)
+    # torch.random exports the same functions, which would still be the plain ones
     for name in ALIASES:
         setattr(torch.random, name, getattr(torch, name))
 
@@ -402,6 +403,7 @@ def _hooked_write(
     plain: Callable[..., None], names: dict[str, str], guard: Callable[[], Guard | None]
 ) -> Callable[..., None]:
     def write(self: Any, key: Any, *value: Any) -> None:
+        # scripts write many variables: only those of knobs cost more than this look-up
         name = names.get(key) if isinstance(key, str) else None
         active = guard() if name is not None else None
         if name is None or active is None:

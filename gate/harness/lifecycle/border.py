@@ -106,6 +106,8 @@ class Border:
         new = set()
         for name, tensor in list(tensors.items())[:MAX_LEAVES]:
             kind, number, rest = (*name.split("/", 2), "", "")[:3]
+            # Numbers in names can change when another optimizer first steps. Places in the recorder
+            # do not, so values are kept by place.
             place = int(number) if number.isdecimal() else 0
             place = places[kind].get(place, place) if kind in places else place
             owner, key = (kind, place), (kind, place, rest)

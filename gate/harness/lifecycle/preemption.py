@@ -184,6 +184,7 @@ def _saved_by_threads() -> Iterator[str]:
             target = None
             if module == "torch.serialization" and frame.f_code.co_name == "save":
                 target = frame.f_locals.get("f")
+                # torch.save takes a path or an open file
                 target = getattr(target, "name", target)
             elif module.startswith("torch.distributed.checkpoint"):
                 writer = frame.f_locals.get("storage_writer")
@@ -214,6 +215,7 @@ def _stamp_of(path: str) -> Iterator[tuple[str, Stamp]]:
 
 
 def _open_for_writing(path: str) -> Iterator[str]:
+    # `.` is `Path("")`: no checkpoint's path is configured
     if not sys.platform.startswith("linux") or path == ".":
         return
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names alone

@@ -101,6 +101,8 @@ def current() -> HarnessSession | None:
     global _session
     if _session is None or _settings is None or _session.pid == process_id():
         return _session
+    # `before` and `late` are of the parent, before the harness set the switches that this child
+    # inherits
     _session = HarnessSession(_settings, _session.before, late=_session.late)
     _session.attest()
     return _session
@@ -123,6 +125,7 @@ def _on_backward(loss: torch.Tensor) -> None:
     if session is None:
         return
     if cuda.capturing():
+        # nothing may be read during a capture; each replay reports the loss
         session.capture.note(loss)
         return
     with session.problems.noting("noting the loss"):
@@ -149,6 +152,7 @@ def _on_input(module: nn.Module, arguments: first_inputs.Arguments) -> None:
     if session is not None and not cuda.capturing():
         with session.problems.noting("noting an input of the model"):
             session.recorder.note_input(arguments)
+            # after a step, a buffer's infinity may be a result of the training
             if not session.recorder.steps:
                 session.constants.look(module)
             precision.PRECISION_SWITCHES.poll(precision.IN_FORWARD, calling_frame(1))
@@ -179,11 +183,13 @@ def _after_step(optimizer: Optimizer) -> None:
     if session is None:
         return
     if cuda.capturing():
+        # each replay reports the step
         session.capture.note(optimizer)
         return
     try:
         with session.problems.noting("observing a step"):
             session.after_step(optimizer)
+    # `noting` lets it pass, since a SystemExit is no `Exception`
     except TrainingStopped:
         mode.finish()
         raise
@@ -202,6 +208,7 @@ def _on_replay(passed: training_hooks.Passed) -> None:
         with session.problems.noting("noting the loss"):
             session.recorder.note_backward(passed)
     else:
+        # the graph keeps its gradients to itself, so the step is recorded without them
         session.problems.leave_out(GRADIENTS_OF_A_GRAPH)
         with session.problems.noting("observing a step"):
             session.after_step(passed)

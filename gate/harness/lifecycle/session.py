@@ -327,6 +327,7 @@ class HarnessSession:
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            # first of all: time from here on is the harness's
             self.recorder.end_step(optimizer)
             if self.first_step_seconds is None:
                 self._at_first_step(optimizer)
@@ -391,6 +392,8 @@ class HarnessSession:
         """
         until = perf_counter() + preemption.WAIT_SECONDS
         for child in multiprocessing.active_children():
+            # Waiting for a DataLoader's workers too would make each rank wait its full time for
+            # ranks on other nodes.
             trains = child.daemon and self.output.has_trained(child.pid)
             while trains and child.is_alive() and perf_counter() < until:
                 if self.output.has_summary(child.pid):

@@ -99,6 +99,7 @@ class Loaders:
             length = len(iterator)
         except (TypeError, NotImplementedError):
             length = 0
+        # all batches are out, although the iterator has not been asked for one more
         if length and epoch.yielded >= length:
             return None
         return {
@@ -135,6 +136,7 @@ def _sampler_of(loader: Any) -> Any:
 def _order_of(sampler: Any, loader: Any) -> tuple[str, Any]:
     if hasattr(sampler, "set_epoch") or hasattr(loader.batch_sampler, "set_epoch"):
         return BY_EPOCH, None
+    # exact types here and below: a subclass may change the order
     if type(sampler) is torch.utils.data.SequentialSampler:
         return PLAIN, None
     draws = (
@@ -417,6 +419,7 @@ def _hook_saving(
             other(lambda target: plain_save(obj, target, *args, **kwargs), f, calling_frame(1))
         if state is not None:
             with state.noting():
+                # the same inode before and after: the save did not write a new file and rename it
                 in_place = before is not None and before == _file_at(f)
                 state.note_save(f, calling_frame(1), step(), in_place=in_place)
 

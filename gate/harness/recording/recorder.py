@@ -220,6 +220,8 @@ class Recorder:
         """Mark the end of the step: time from here on is the harness's, not the step's."""
         with cuda.free_to_wait():
             self._number(optimizer)
+            # taken before anything else is done, so that no work of the harness counts as the
+            # step's
             self._ended = self._clock.take_spans(), self._clock.mark()
 
     def observe(self, optimizer: Optimizer, *, skipped: Skipped = None) -> None:
@@ -267,6 +269,8 @@ class Recorder:
         self._clock.follow(cuda.devices_of(optimized_parameters(optimizer)))
         if self._clock.devices:
             self._schedule.leave_steps_alone()
+        # a backward pass in between starts a new burst: only within a burst may a set have decided
+        # the order
         self._burst += bool(self._backwards or self._derived)
         with self._problems.noting("looking for the model"):
             self._find_modules(optimizer)
@@ -311,6 +315,7 @@ class Recorder:
     def _find_modules(self, optimizer: Optimizer) -> None:
         owned = {id(parameter) for module in self.modules for parameter in module.parameters()}
         parameters = optimized_parameters(optimizer)
+        # searching for modules is slow, so only parameters without a known module cause it
         new = [parameter for parameter in parameters if id(parameter) not in owned]
         if new:
             for module in outermost_owners(new, self._problems):
@@ -339,6 +344,7 @@ class Recorder:
             known["unobserved"] = self._observer.unobserved(step)
             with (
                 self._problems.noting("observing a step"),
+                # digests need scratch memory on the device, which is no peak of the training
                 self._device_memory.of_the_harness(devices),
             ):
                 seen = self._observer.after(optimizer, step, self.order)
@@ -375,6 +381,7 @@ class Recorder:
         begun = perf_counter()
         # a write cannot report its own time, so these lines share the time of the previous write
         before = self._write_seconds / len(steps)
+        # one reading for all lines of this write: each costs a system call
         about = {"memory_bytes": time_and_memory.resident_bytes()}
         lines = []
         for step in steps:

@@ -42,6 +42,7 @@ class Replicas:
         if module is None or len(self._ranks) >= MAX_REPLICATED:
             return
         parameters = optimized_parameters(optimizer)
+        # a DTensor or another class of tensor may be a shard
         if not parameters or any(type(parameter) is not nn.Parameter for parameter in parameters):
             return
         for root in modules:
@@ -63,6 +64,7 @@ def _keeps(part: Any, parameters: Sequence[torch.Tensor]) -> bool:
     hooks = [getattr(hook, "__name__", "") for hook, _ in getattr(part, "_comm_hooks", ())]
     if not SUMMING_HOOKS.issuperset(hooks):
         return False
+    # DistributedDataParallel does not reduce the gradients of these parameters
     left_out = set(getattr(part, "parameters_to_ignore", ()))
     named = part.module.named_parameters(remove_duplicate=False)
     kept = {id(parameter) for name, parameter in named if name not in left_out}

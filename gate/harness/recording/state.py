@@ -205,6 +205,7 @@ def capture(
     parameters = [
         parameter for optimizer in optimizers for parameter in optimized_parameters(optimizer)
     ]
+    # a problem makes a strict run an error: without weights nothing would be compared
     if parameters and not any(map(_readable, parameters)):
         problems.note("no optimized parameter can be read, so nothing of the weights was compared")
     return tensors
@@ -291,6 +292,7 @@ def _of_module(module: nn.Module) -> Mapping[str, Any]:
     FSDP's `state_dict` would gather the whole model on each rank, and wait for a rank that may
     never get here. Its other state types gather as well.
     """
+    # decided before any call of `state_dict`, which would already communicate
     if _gathers(module):
         return dict(_standing(module))
     try:

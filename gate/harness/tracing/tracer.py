@@ -218,6 +218,8 @@ class Tracer:
             module = forward[2]
         else:
             self._forward.note(place, module)
+        # In a backward pass the stack shows the line that started the pass. The operator belongs to
+        # its forward line instead.
         own = phase != "backward" or place.own_backward
         return {
             "kind": "call",
