@@ -1,7 +1,7 @@
 """The only place where the harness writes: the run's output folder (docs/harness-protocol.md).
 
-Each write opens and closes its file. So nothing waits in a buffer of Python, no descriptor stays
-open that the script may close, and nothing is shared with a forked child.
+Each write opens and closes its file. So nothing waits in a buffer of Python, and nothing is shared
+with a forked child. No descriptor stays open that the script may close.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A distributed tensor is read as this rank's own part. Nothing here talks to another rank: a rank
 that never gets here would make the others hang. A wrapper class (8-bit floats with their scales,
-4-bit blocks, jagged rows) is read as the inner tensors that torch's protocol for wrappers names,
-`__tensor_flatten__`.
+4-bit blocks, jagged rows) is read as its inner tensors. torch's protocol for wrappers,
+`__tensor_flatten__`, names them.
 
 The file's layout: 8 bytes little-endian header length; a JSON header that gives each name its
 `dtype`, `shape` and `data_offsets` from the header's end; then the raw little-endian bytes without

@@ -48,9 +48,8 @@ class HarnessSettings:
     of the table of knobs. `on_override` is `observe`, `restore` or `fail`.
 
     *Observation.* `observe` asks for digests. `overhead_budget` is the fraction of a step's time
-    that they may take, and `free_seconds` the time that a run may spend on them in any case.
-    `noise` asks for the gradients of the first step. `tree` is the copy of the commit that is
-    trained.
+    that they may take. `free_seconds` is the time that a run may spend on them in any case. `noise`
+    asks for the gradients of the first step. `tree` is the copy of the commit that is trained.
 
     *Operators.* `allowed` names operators without a deterministic form that may run in strict mode
     nevertheless. `operator_audit` asks to count such operators instead. `modules` and `operators`

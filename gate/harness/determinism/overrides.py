@@ -7,7 +7,7 @@ determinism. A setting that is still overridden at the end of the step is report
 again at the end of the step.
 
 Variables are judged at the end of a step only. Libraries empty the environment and fill it again
-around a call (`mock.patch.dict`, `clear_environment` of accelerate), and code that reads a variable
+around a call (`mock.patch.dict`, `clear_environment` of accelerate). Code that reads a variable
 later sees no difference. `children.py` reports a process that is started meanwhile without a
 variable.
 

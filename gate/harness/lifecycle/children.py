@@ -1,8 +1,8 @@
 """Records Python processes that the training starts in a way that may leave the harness out.
 
 A child with `-I`, `-E` or `-S`, or with an environment that lost the gate's variables, never loads
-the harness, so only its parent can report it. The functions that start processes are wrapped. An
-audit hook instead would be called at every import, open and frame look-up of the training. The gate
+the harness. Only its parent can report it. The functions that start processes are wrapped. An audit
+hook instead would be called at every import, open and frame look-up of the training. The gate
 decides whether such a child really runs without the harness; plainly harmless commands are left out
 here.
 

@@ -1,8 +1,8 @@
 """Records how this process ends, keeps TensorBoard's files whole, and reports runs without a step.
 
-*The end.* A launcher may take the gate's stop for a failure and raise an exception of its own, and
-the command's exit code is the same for a crash of the script. Each process records its exceptions
-at its end, which shows which of the two happened.
+*The end.* A launcher may take the gate's stop for a failure and raise an exception of its own. A
+crash of the script gives the command the same exit code. Each process records its exceptions at its
+end, which shows which of the two happened.
 
 *TensorBoard.* Its writer passes events to a daemon thread, which dies with the interpreter. How
 much of the tail is on disk would differ from run to run.
@@ -36,8 +36,8 @@ class TrainingStopped(SystemExit):
     """Raised into the script after the last step that the gate asked for.
 
     It is a `SystemExit`, so `except Exception` lets it pass. `finally` blocks, context managers and
-    exit handlers run as at any other end. A launcher may unpickle it in a process without torch, so
-    the class is in this module and takes the argument that pickle passes.
+    exit handlers run as at any other end. A launcher may unpickle it in a process without torch. So
+    the class is in this module, and takes the argument that pickle passes.
     """
 
     def __init__(self, code: int = 0) -> None:

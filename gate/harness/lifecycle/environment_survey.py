@@ -221,7 +221,7 @@ def _remote(direct: dict[str, Any] | None) -> str:
 def _is_the_project(name: str, folder: Path, tree: Path) -> bool:
     """Whether the commit under test contains this distribution's own project file.
 
-    The tree is a copy of the commit in another place, so the last parts of the folder's path are
+    The tree is a copy of the commit in another place. So the last parts of the folder's path are
     tried below the tree too. What is installed from it is the commit's code and not environment.
     """
     ends = (folder.parts[-count:] for count in range(1, min(4, len(folder.parts))))

@@ -220,7 +220,7 @@ class HarnessSession:
 
     def note_source(self, source: Source) -> None:
         """Record a line of the training that may make two runs differ."""
-        # such code is only found at the end of the run, and may have run from the first step on
+        # these are found by searching the code at the end, and may have run from the first step on
         in_code = source.kind in {ADDRESS, SPLIT} or source.before == IN_CODE
         with self.problems.noting("writing what may make two runs differ"):
             record = {
@@ -431,7 +431,8 @@ class HarnessSession:
     def _before_first_step(self) -> None:
         """Settle what was unknown when torch was imported: group, rank and exit hook."""
         if cuda.in_bad_fork():
-            # a forked worker that only reads data is harmless, one that trains cannot use the GPU
+            # a worker that only reads data may be forked like this; one that trains cannot use the
+            # GPU
             self.problems.note("this process was forked after CUDA had been initialised")
         attestation.Group.remember()
         if self.output.rank != training_rank() or cuda.in_bad_fork():

@@ -1,9 +1,9 @@
 """Finds the model and its optimizers, which nobody passes to the harness.
 
 Every new module and optimizer runs its class's `__init__`, or `__setstate__` if it is copied or
-loaded, and is remembered there by a weak reference. The garbage collector, which knows every
-object, is asked only if that is not enough. Going through all objects of a process with torch takes
-a quarter of a second, as long as thirty steps of a small training.
+loaded. There it is remembered by a weak reference. The garbage collector, which knows every object,
+is asked only if that is not enough. Going through all objects of a process with torch takes a
+quarter of a second, as long as thirty steps of a small training.
 """
 
 from __future__ import annotations

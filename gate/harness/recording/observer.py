@@ -2,8 +2,8 @@
 
 Fingerprints form three groups. Each group has a sampling interval, always a power of two: with an
 interval of n it is observed at steps 1, 1 + n, 1 + 2 n, ... and at the last step that the gate
-asked for. So sampling intervals are nested. If two runs use different intervals, every step of the
-sparser run is also a step of the denser one, and both have the first and the last step.
+asked for. So sampling intervals are nested. If two runs use different intervals, the denser run
+observes every step that the sparser one does. Both observe the first and the last step.
 
 The intervals depend on measured time, which is never the same twice. So every run calibrates for
 itself, and the gate compares the steps that both runs observed. No run gets another run's
@@ -371,9 +371,9 @@ class Observer:
         """Digest the weights that a backward pass used: a script may write to them between updates.
 
         The weights of the very first pass are the initial ones. What a script does to them later in
-        the first step, as SAM does, does not change the start. Among later passes of a step,
-        `weights.last` is the last one before which something wrote to the weights, as a closure of
-        LBFGS does.
+        the first step, as SAM does, does not change the start. If something writes to the weights
+        before a later pass of a step, as a closure of LBFGS does, `weights.last` is taken. The last
+        such pass counts.
         """
         due = [pair for pair in optimizers if self.schedule.due(TENSORS, pair[1])]
         # an empty span would count as an observation that cost nothing

@@ -61,7 +61,7 @@ class Recorder:
     """Records what the training does, one line for each step.
 
     The recorder never waits for work of the current step on a device. It starts copies to the host
-    and writes the line when they have arrived, at the latest at the next step of the same
+    and writes the line when they have arrived. That is at the latest at the next step of the same
     optimizer. So the host can run ahead as without the harness, by one step at most. Without a
     device, the lines of `LINES_SECONDS` are written together.
 

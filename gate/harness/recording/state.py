@@ -5,7 +5,7 @@ from run to run while every value is equal (Pyro does this). So the order here i
 tensors themselves: the name in a module if there is one, else type and shape. Where these are equal
 for several tensors, the values and gradients at the first step decide, and at last the current
 values. Optimizers and modules that first step with a backward pass in between keep the order of
-their first steps, which is the program's own.
+their first steps. That order is the program's own.
 
 `ConstantBuffers` finds infinities that are constants of the script, such as a bound or a mask,
 rather than results of the training. Equal bytes at the start and at the end are the only proof: a

@@ -2,8 +2,8 @@
 
 An audit hook sees what passes Python's own `open` and `os.open`. The hook runs in every Python
 process, so its first line returns for any other event. Each file is looked at once; after
-`MAX_KNOWN` files no more are. Files that a library opens in C are found if they are still open or
-mapped when the process takes its first step or ends; their line is unknown.
+`MAX_KNOWN` files no more are. Files that a library opens in C are found only if they are open or
+mapped at the process's first step or end. Their line is unknown.
 
 In folders where the run can create a link (the commit's copy, its home, its folder for temporary
 files) a name proves nothing: the target of the link counts. Every Python process of a training

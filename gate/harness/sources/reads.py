@@ -1,9 +1,9 @@
 """Hooks functions that answer differently in each run: entropy, clocks, process ids, directories.
 
 A hooked function is replaced by an object that passes for it. The object has its name, signature
-and pickle. Unlike a Python function it stays unbound as the attribute of a class, as built-in
-functions do (`timer = time.perf_counter` in a class is common). Each line is looked at once. After
-that a call costs two look-ups. After `MAX_LOOKS` looks a function looks no more.
+and pickle. As the attribute of a class it stays unbound, like built-in functions and unlike
+Python's (`timer = time.perf_counter` in a class is common). Each line is looked at once. After that
+a call costs two look-ups. After `MAX_LOOKS` looks a function looks no more.
 
 Processes without torch import this module too, so it imports nothing heavy.
 """

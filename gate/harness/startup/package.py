@@ -36,7 +36,7 @@ class _Loader(SourceFileLoader):
     """A source loader that reads from the bundle where Python would read a file.
 
     All else is Python's own. So byte-code of another Python version is ignored in favour of the
-    source, tracebacks show lines, and the code names the file beside which it would be.
+    source. Tracebacks show lines, and code names the file in which it would be.
     """
 
     def get_data(self, path: str) -> bytes:
