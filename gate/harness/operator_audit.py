@@ -178,6 +178,7 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
     ) -> None:
         super().__init__()
         self._audited = audited
+        # taken before the script imports extensions: a namespace that appears later is theirs
         self._torchs_own = namespaces() | LATE_NAMESPACES
         self._on_call = on_call
         self._guarded = guarded

@@ -106,6 +106,7 @@ def _do_nothing() -> None:
     """Do nothing: the interceptor is not installed yet."""
 
 
+# causes of an error may form a cycle
 MAX_CHAIN = 20
 # of Python's six monitoring tools, the two ids without a predefined purpose
 FREE_TOOLS = (3, 4)
@@ -238,6 +239,7 @@ def autotuned_kernels() -> list[dict[str, Any]]:
     kernels: dict[str, dict[str, Any]] = {}
     for tuner in filter(lambda item: type(item) is autotuner, gc.get_objects()):
         choices = len(getattr(tuner, "configs", ()))
+        # an empty cache means that the kernel has not run, so nothing was chosen
         if choices > 1 and getattr(tuner, "cache", None):
             kernel = getattr(getattr(tuner, "base_fn", None), "__name__", "unknown")
             kernels[kernel] = {"kernel": str(kernel)[:MAX_NAME_LENGTH], "configurations": choices}

@@ -103,6 +103,7 @@ def install() -> None:
 
     def set_flush_denormal(mode: bool) -> bool:  # noqa: FBT001 - torch's signature
         taken = plain_flush(mode)
+        # `taken` is False on a CPU without support, where nothing changes
         PRECISION_SWITCHES.flush_denormal(taken and mode, calling_frame(1))
         return taken
 

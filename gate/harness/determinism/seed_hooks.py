@@ -57,11 +57,13 @@ class SeedCall:
         caller = caller_of(frame)
         self.generator = generator
         self.value = _shown(value)
+        # the script passes a number, but that number is the time
         self.clock = not entropy and from_clock(value)
         self.entropy = entropy or self.clock
         self.private = private
         self.place = caller.place
         self.importing = caller.importing
+        # the package's own line first: the user's may only loop over what the package creates
         self.stack = (*through_library(frame), *user_stack(frame))[:STACK_DEPTH]
 
 
@@ -82,6 +84,7 @@ class SeedCalls:
         """Pass on a call, or keep it."""
         if self._callback is not None:
             self._callback(call)
+        # the subscriber comes with torch, which many processes never import
         elif len(self._waiting) < MAX_WAITING:
             self._waiting.append(call)
 
@@ -160,6 +163,7 @@ def _hook_default_rng(module: Any) -> None:
         given = args[0] if args else next(iter(kwargs.values()), None)
         # `default_rng` returns an existing generator unchanged, and wraps a bit generator
         if result is not given and not hasattr(given, "random_raw"):
+            # without a seed, the entropy that NumPy drew shows that two runs differ
             value = result.bit_generator.seed_seq.entropy if given is None else given
             report_private(
                 "numpy.random.default_rng", value, calling_frame(1), entropy=given is None

@@ -214,6 +214,7 @@ def _remote(direct: dict[str, Any] | None) -> str:
     if isinstance(hashes, dict) and hashes:
         # one digest is enough: the first by name, so that the order in the file does not matter
         return "archive {}:{}".format(*min(hashes.items()))
+    # the older key of PEP 610, with `algorithm=digest`
     digest = str((archive or {}).get("hash", "")).replace("=", ":", 1)
     return f"archive {digest or shown}"
 

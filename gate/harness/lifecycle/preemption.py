@@ -82,6 +82,7 @@ class Preemption:
         the first one has. Between the two no script saves, so the border is before the first one's
         next step.
         """
+        # a handler usually sets a flag, and the script saves a step or two later
         border = self._signalled_at + STEPS_MORE if self._signalled_at else self._step
         return bool(self._step) and recorder.steps_of(optimizer) >= border
 

@@ -409,7 +409,9 @@ class HarnessSession:
         self._preemption.note_end()
         self._tell_boundary(before_update=True)
         self.finish("max_steps")
+        # once one rank ends, the launcher kills the others before they have written
         preemption.wait_for_ranks(self.settings.out, self.output)
+        # a thread has finished the checkpoint only now: record it as still being written
         if self._preemption.written_after_the_end():
             self._tell_boundary(before_update=True)
         self._preemption.end()
@@ -449,6 +451,8 @@ class HarnessSession:
         With `settings.noise` the gradients of that step are written too.
         """
         with self.problems.noting("looking for other processes of this rank"):
+            # Another process of this rank trains too, so the script's processes have no ranks. Its
+            # mark ends both.
             if not self.output.first_to_train():
                 self.output.tell_race()
         with self.problems.noting("timing the start"):

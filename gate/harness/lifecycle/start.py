@@ -111,6 +111,7 @@ def start(environ: Mapping[str, str]) -> None:
     # Exit handlers run in reverse order: registered first, this one runs after all of the user's.
     atexit.register(_finish, settings)
     children = Children(environ)
+    # `os` is imported before the harness: there is no import to wait for
     children.hook_os()
     callbacks = {
         "subprocess": lambda: _hook_starters(children.hook_subprocess),

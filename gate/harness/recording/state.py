@@ -222,6 +222,7 @@ def parameter_names(
     names: dict[int, str] = {}
     for number, module in enumerate(modules):
         for name, parameter in module.named_parameters():
+            # a parameter that several modules share keeps its first name
             names.setdefault(id(parameter), f"model/{number}/{name}")
     named = {
         f"{number}/{index}": name

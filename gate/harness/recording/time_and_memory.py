@@ -168,6 +168,7 @@ def peak_resident_bytes() -> int:
     high_water = re.search(r"^VmHWM:\s*(\d+) kB$", text, re.MULTILINE)
     if high_water:
         return int(high_water[1]) * KIB
+    # macOS counts in bytes, Linux in KiB
     unit = 1 if sys.platform == "darwin" else KIB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -198,8 +199,10 @@ class DevicePeak:
     def read(self, devices: cuda.Devices) -> int:
         """Return the training's peak in bytes so far, over these devices; 0 without any."""
         now = cuda.peak_bytes(devices)
+        # only the training can raise the peak above its value at the end of the harness's last work
         if now > self._with_harness_bytes:
             self.training_bytes = now
+        # a peak hidden below the harness's is known at least by what is still allocated
         return max(self.training_bytes, cuda.allocated_bytes(devices))
 
     def of_the_harness(self, devices: cuda.Devices) -> AbstractContextManager[None]:

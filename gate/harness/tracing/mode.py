@@ -65,6 +65,7 @@ def install(output: Output, step: Callable[[], int], *, first: int, lines: bool)
     modules.install()
     tracer = Tracer(output, step, first, modules, ExecutedLines() if lines else None)
     _tracer = tracer
+    # never left: the mode is active for the rest of the process
     TracingMode(tracer, 0).__enter__()  # type: ignore[no-untyped-call] # as above
     _hook_threads(tracer)
     if lines:
