@@ -94,6 +94,7 @@ def _bmm(argument: Argument) -> str:
     return "dense" if argument("self").layout is torch.strided else "sparse"
 
 
+# the words in parentheses that the gate's table uses (gate/training/operator_tables.py)
 _DETAILS: Final[dict[str, Callable[[Argument], str]]] = {
     "aten::bincount": _bincount,
     "aten::bmm": _bmm,

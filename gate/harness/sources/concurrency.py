@@ -102,8 +102,7 @@ class Draw:
         self._call = call
         self._looks = 0
         self._main = get_ident()
-        # a class instance replaces a bound method, so it copies what inspection and pickling look
-        # at
+        # an instance replaces a bound method: give it what inspection and pickling look at
         for name in ("__name__", "__qualname__", "__doc__"):
             setattr(self, name, getattr(plain, name, None))
         self.__module__ = module

@@ -178,6 +178,7 @@ class OutsideReads:
                 # moving an outside file into the run's folders would hide that it comes from
                 # outside
                 _tell_unseen(event)
+            # a renamed file leaves the cached folders valid
             if not os.path.isdir(source):  # noqa: PTH112 - as above
                 return
         self._known_own.clear()
@@ -279,6 +280,7 @@ class OutsideReads:
         # not remembered, so that each line that reads a file of code is reported
         if not own and whole.endswith(CODE):
             return True
+        # beyond the limit such files are looked at each time, and take no place from outside files
         if own and len(known) >= MAX_KNOWN_OWN:
             return True
         if len(known) >= MAX_KNOWN:

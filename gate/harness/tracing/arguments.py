@@ -171,8 +171,7 @@ class Storages:
 
     def _reference(self, storage: Any) -> Any:
         if len(self._known) >= MAX_STORAGES:
-            # dead entries are dropped only at the limit, since looking for them takes a look at
-            # each
+            # dead entries are dropped only at the limit, since the search goes through all entries
             self._forget_dead()
         known = self._of(storage).reference
         return known or StorageWeakRef(storage)  # type: ignore[no-untyped-call]
@@ -228,7 +227,7 @@ REBINDS: Final = frozenset(("aten::set_", "aten::set", "aten::set_data"))
 RESIZES: Final = frozenset(f"aten::{name}" for name in ("resize_", "resize_as_", "_resize_output_"))
 MESSAGES: Final = "c10d"
 RECEIVES: Final = frozenset(("c10d::recv_", "c10d::recv_any_source_"))
-# their schemas mark nothing as written; these write nothing indeed
+# their schemas mark nothing as written, and these do write nothing
 READ_ALONE: Final = frozenset(
     f"c10d::{name}" for name in ("send", "barrier", "monitored_barrier_", "check_for_nan")
 )
@@ -312,7 +311,7 @@ def given(signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any])
 
 
 def _none_or_tensor(value: Any) -> Any:
-    # tensors compare element by element, so compare something else
+    # tensors compare element by element: looking for None among them gives no single answer
     return None if value is None else 0
 
 
