@@ -101,7 +101,7 @@ OnLeftOut = Callable[[str], None]
 
 
 class _Once(threading.local):
-    """The bodies that this thread has digested inside `bodies_once`; None outside of it.
+    """The bodies that this thread digests only once; None outside such a block.
 
     Each body is kept with its tensor. While the tensor lives, no other can take its place in
     memory.

@@ -186,7 +186,7 @@ def _table(direct: dict[str, Any] | None, key: str) -> dict[str, Any] | None:
 
 
 def _editable(direct: dict[str, Any] | None) -> bool:
-    """Whether the code is imported from its own folder, as without `direct_url.json` too."""
+    """Whether the code is imported from its own folder, as it is without `direct_url.json`."""
     return direct is None or bool((_table(direct, "dir_info") or {}).get("editable"))
 
 
@@ -223,7 +223,8 @@ def _is_the_project(name: str, folder: Path, tree: Path) -> bool:
     """Whether the commit under test contains this distribution's own project file.
 
     The tree is a copy of the commit in another place. So the last parts of the folder's path are
-    tried below the tree too. What is installed from it is the commit's code and not environment.
+    tried below the tree too. Code that is installed from there is the commit's and no part of the
+    environment.
     """
     ends = (folder.parts[-count:] for count in range(1, min(4, len(folder.parts))))
     places = [tree, *(tree.joinpath(*end) for end in ends)]

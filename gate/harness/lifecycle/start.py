@@ -250,7 +250,7 @@ def _try_collectives(name: str) -> None:
 
 
 def _hook_reads() -> None:
-    """Hook functions that read entropy, clocks and folders, once a module needs them."""
+    """Hook reads of entropy, clocks and folders; programs without such modules pay nothing."""
     try:
         from ..sources.reads import hook_reads
 

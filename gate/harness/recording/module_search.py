@@ -26,7 +26,7 @@ _is_compiling: Final = torch.compiler.is_compiling
 
 
 class Made:
-    """Modules and optimizers of this process by `id`, in order; None until `remember` is called."""
+    """Modules and optimizers of this process by their ids, in order; None until remembered."""
 
     modules: weakref.WeakValueDictionary[int, nn.Module] | None = None
     optimizers: weakref.WeakValueDictionary[int, Optimizer] | None = None
