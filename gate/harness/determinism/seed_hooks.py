@@ -265,6 +265,7 @@ def from_clock(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     now = time.time()
+    # a clock's value in seconds, milliseconds, microseconds or nanoseconds
     whole = any(abs(value - now * unit) <= NEAR_SECONDS * unit for unit in CLOCK_UNITS)
     return whole or any(
         abs(value - int(now * unit) % 2**32) <= NEAR_SECONDS * unit for unit in WRAPPED_UNITS

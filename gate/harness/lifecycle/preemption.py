@@ -216,7 +216,7 @@ def _stamp_of(path: str) -> Iterator[tuple[str, Stamp]]:
 
 
 def _open_for_writing(path: str) -> Iterator[str]:
-    # `.` is `Path("")`: no checkpoint's path is configured
+    # `.` is `Path("")` or its parent: no checkpoint's path is configured
     if not sys.platform.startswith("linux") or path == ".":
         return
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names alone

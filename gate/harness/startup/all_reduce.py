@@ -149,7 +149,8 @@ def main() -> None:
     given = [gradients(folder / f"rank-{other}.safetensors") for other in range(world)]
     usable = [name for name in given[0] if fits([values.get(name) for values in given])]
     spreads = {name: Spread([rank_values[name] for rank_values in given]) for name in usable}
-    # the same seed in all ranks: each has to know which rank contributes what
+    # `shuffled` has one seed in all ranks: each has to know which rank contributes what. `waits`
+    # has none, so that the ranks arrive in a different order each time.
     shuffled, waits, load = random.Random(0), random.Random(), Load()  # noqa: S311 - no secret
     for number in range(2 * repetitions):
         same = not number % 2
