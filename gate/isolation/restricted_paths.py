@@ -174,9 +174,11 @@ def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def places_without_data(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
-    """What no declared data may be, contain or be inside of: closed places, logins, the kernel's.
+    """Return the places that declared data must not be, contain or be in, such as secrets.
 
-    Data is shown to the training at a path of its own, whatever the folders above it let pass.
+    These are closed places, folders with logins, and the kernel's files. The check is needed
+    because a training sees its data at another path, where the permissions of the folders above it
+    do not apply.
     """
     home = Path(variables.get("HOME") or "/")
     logins = tuple(home / name for name in LOGINS) if home != Path("/") else ()
