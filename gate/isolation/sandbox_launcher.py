@@ -50,12 +50,12 @@ class LaunchPlan(TypedDict):
     """What `sandboxed_start.py` asks the launcher to do.
 
     `groups` are the supplementary groups. Without a `uid` the process keeps its account, and no
-    right is taken from it. `limits` maps names of `resource` to values; `seccomp_filter` is base64.
-    `guard` is a value of `WriteGuard`. `writable` are the run's own folders; `shared` are temporary
-    folders of all accounts, which Landlock leaves open. `mounts` are pairs of a source and the path
-    that shows it; `place` is such a pair for the run's own folder. `own` has the words of
-    `private_view.Own`. `cpus` are the cores that the process may use, empty for all. `door` is the
-    file that joins a control group, empty for none.
+    right is taken from it. `limits` maps names in Python's module resource to values;
+    `seccomp_filter` is base64. `guard` is a value of `WriteGuard`. `writable` are the run's own
+    folders; `shared` are temporary folders of all accounts, which Landlock leaves open. `mounts`
+    are pairs of a source and the path that shows it; `place` is such a pair for the run's own
+    folder. `own` has the words of `private_view.Own`. `cpus` are the cores that the process may
+    use, empty for all. `door` is the file that joins a control group, empty for none.
     """
 
     argv: list[str]
