@@ -56,6 +56,8 @@ class LocalAnsweringProcess:
     def _begin(self) -> None:
         self._ready = False
         self._ends = ExitStack()
+        # SOCK_SEQPACKET keeps messages apart. The gate closes its copy of `theirs` after the start,
+        # or it would never see the end of the process.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, self._interrupts.deferred(), closed_memory(), ExitStack() as ends:
             self._control = ends.enter_context(ours)

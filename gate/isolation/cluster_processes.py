@@ -421,6 +421,7 @@ exit "$code"
 
 def _word(text: str) -> str:
     """Return `text` as one quoted word for the shell, with the node's real folder put in."""
+    # in single quotes the shell treats nothing but the quote itself as special
     quoted = "'" + text.replace("'", "'\"'\"'") + "'"
     return quoted.replace(str(ON_NODE), "'\"$base\"'")
 

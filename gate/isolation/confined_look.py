@@ -128,6 +128,7 @@ def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is r
         os.close(reading)
     if answer is None:
         raise EvidenceError(f"{what} takes longer than {seconds:g} s to read", hint=hint)
+    # the last byte is the kind: an answer that was cut short ends in a character of JSON instead
     code = answer[-1] if answer else -1
     if code == FAULT:
         raise _raised(answer[:-1])
@@ -188,6 +189,7 @@ def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int |
         while view:
             view = view[os.write(writing, view) :]
     finally:
+        # after a fault that wrote no answer the parent reports a crash
         os._exit(0)
 
 

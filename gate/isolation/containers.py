@@ -85,6 +85,7 @@ class RunningContainer:
     def exit_code(self) -> int:
         """The exit code, negative for a signal as for a local process; valid only after the end."""
         if self._state.get("Running", True):
+            # it still ran when its container was removed, which kills it
             return -signal.SIGKILL
         code = int(self._state["ExitCode"])
         number = code - SIGNAL_BASE

@@ -144,6 +144,7 @@ def _authorities(cluster: Mapping[str, object], file: Path) -> str:
 
 def _text_of(file: Path, max_bytes: int) -> str:
     try:
+        # a pod's token is a symbolic link, and `open_regular` follows none
         with open_regular(file.resolve(), max_bytes) as stream:
             return stream.read().decode("utf-8")
     except (OSError, UnicodeDecodeError, GateError) as error:

@@ -140,6 +140,7 @@ class WriteGuard(StrEnum):
     refuses writes anywhere else.
     """
 
+    # the order matters: the first one that works on this machine is taken
     MOUNT_NAMESPACE = "mount namespace"
     LANDLOCK = "landlock"
     NONE = "permissions only"

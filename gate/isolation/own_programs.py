@@ -126,6 +126,8 @@ class AgentJobs:
         script = place / SCRIPT_FILE
         words = (str(place), str(node_folder(owner.run)), str(round(seconds)))
         agent = (*self._python(AGENT), *words)
+        # the submit program only has to start this script with a node's number; all else is in the
+        # script
         text = f'#!/bin/sh\n# starts on each node, with its number\nexec {shlex.join(agent)} "$@"\n'
         writing.write_new(script, (text.encode(),), 0o700)
         counts = map(str, (settings.nodes, settings.tasks_per_node, round(seconds)))
@@ -140,6 +142,7 @@ class AgentJobs:
             raise
         self._folders[job] = place
         self._nodes[job] = settings.nodes
+        # renamed into place, so the keeper, which waits for the name, never reads half of it
         with writing.replacing(place / NAME_FILE, 0o600) as file:
             file.write(job.encode())
         return job
@@ -186,6 +189,7 @@ class AgentJobs:
         """Return the state, by what the agents and the wait program left in the job's folder."""
         place = self._folders[job]
         names = names_in(place)
+        # checked first: agents leave their files behind when the job ends
         if ENDED_FILE in names:
             return JobState(state=ENDED, reason=self._said(place))
         expected = [node_file(number) for number in range(self._nodes[job])]
@@ -264,6 +268,7 @@ class AgentJobs:
 
     def cancel_at_once(self, job: str) -> None:
         """Cancel a job without waiting."""
+        # the mark first: agents stop by it even if the cancel program fails
         if (place := self._folders.get(job)) is not None:
             mark(place, STOP)
         begun((*self._programs.cancel, job), self.environment)

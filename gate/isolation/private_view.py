@@ -138,6 +138,7 @@ def make_view(
         _show_folder(*place)
     # open the folders now: an overlay may cover their paths later
     held = [(path, os.open(path, FOLDER)) for path in (*(place or ())[1:], *writable)]
+    # recorded before the new /proc covers them
     masks = [mount for mount in _mounted() if mount.path in set(_mounts_below(KERNEL_FILES))]
     over = Own.FILES in own
     mine = tuple(path for path, _ in held)
@@ -166,7 +167,7 @@ def make_view(
         _bind(source, _at(top, target), MS_RECURSIVE)
     if view is not None:
         view.enter()
-    # last of all: a mount made after this call would stay writable
+    # after all mounts are made: one made after this call would stay writable
     _change_mount(ROOT, READ_ONLY | NO_ACCESS_TIMES, ALL_TIMES, flags=AT_RECURSIVE)
     terminals = (TERMINALS,) if Own.TERMINALS in own else ()
     for path in (*writable, *opened, *terminals, KERNEL_FILES):

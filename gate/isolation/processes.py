@@ -274,6 +274,7 @@ class LocalProcessGroup:
         for descriptor in outputs:
             poller.register(descriptor, select.POLLIN)
         if not outputs:
+            # every output is closed while a process still runs: poll() on nothing would spin
             time.sleep(min(seconds, POLL_SECONDS))
             return
         for descriptor, _ in poller.poll(seconds * 1000):

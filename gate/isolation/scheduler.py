@@ -189,6 +189,7 @@ def answer_of(
 
 def begun(command: tuple[str, ...], environment: Mapping[str, str]) -> None:
     """Start a program in the background, without waiting for it and without errors."""
+    # the shell ends at once, so nothing waits for the program itself
     shell = ("/bin/sh", "-c", '"$@" >/dev/null 2>&1 &', "sh", *command)
     with suppress(OSError, subprocess.TimeoutExpired):
         finished(shell, ANSWER_SECONDS, environment)
@@ -205,6 +206,7 @@ def start_of(pid: int) -> int:
         # the program's name may contain blanks and parentheses, so count fields after the last
         # parenthesis
         after = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2]
+        # starttime is field 22 (proc_pid_stat(5)), so the 20th after the name
         return int(after.split()[19])
     return 0
 

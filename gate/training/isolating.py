@@ -362,6 +362,7 @@ class Isolating:
                 hint="Wait for the other gates to end, or stop leftover training processes.",
             )
         self._accounts.append(reader.uid)
+        # without groups: a reader needs no GPU
         reading = replace(account, uid=reader.uid, gid=reader.gid, groups=())
         return replace(isolation, credentials=reading, container=None)
 

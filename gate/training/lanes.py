@@ -45,6 +45,7 @@ def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tu
     if asked == "never":
         return ()
     most = asked if isinstance(asked, int) else MOST_UNASKED
+    # each run needs a core for each of its threads
     lanes = min(most, max(PAIR, runs), room.cpu_quota // max(1, threads))
     if lanes < PAIR:
         return ()

@@ -110,6 +110,7 @@ class Launcher:
         prepare_folders(self.files, snapshot, folders, self.isolation, self.harness, self.data)
         if planned.carried is not None:
             place_checkpoint(self.files, planned.carried, folders.tree, snapshot.workdir)
+            # the copied checkpoint belongs to the gate's account until now
             for account in self.isolation.own_accounts:
                 self.files.give_to(folders.tree, account.uid, account.gid)
         place = None if lane is None else lane.place

@@ -50,6 +50,7 @@ class HarnessCopy:
             files.write_new(target / name, data)
 
 
+# keyed by the `Files` through which it was read
 _made: dict[object, HarnessCopy] = {}
 
 
