@@ -1,9 +1,9 @@
 """Accounts for trainings: each is held by one gate at a time, and nothing of it is left behind.
 
-When a run returns its account, all its processes are killed, and its files are removed from the
-folders in which every account may write. So the lock is in those same folders. Two gates that wipe
-one folder find each other's lock there, in whichever containers they run. Other places would not
-do. `/run` differs between containers, and so does the namespace of abstract sockets, even where
+When a run returns its account, all its processes are killed. Its files are removed from the folders
+in which every account may write. So the lock is in those same folders. Two gates that wipe one
+folder find each other's lock there, in whichever containers they run. Other places would not do.
+`/run` differs between containers, and so does the namespace of abstract sockets, even where
 `/dev/shm` and System V objects are shared (`--ipc=host`). A training could also bind each such
 name, as it could lock any file that it may open. The lock files are in a folder of root's that no
 other account may enter.

@@ -91,9 +91,8 @@ class LocalAnsweringProcess:
     def ask(self, question: bytes) -> ProcessResult:
         """Return what a child answered or printed, and how it ended.
 
-        The next question gets a new process after a time-out, after the death of this one, and if
-        the child left a process behind. Raises `RunError` if the process cannot be started or does
-        not become ready.
+        The next question gets a new process if this one timed out or died, or if the child left a
+        process behind. Raises `RunError` if the process cannot be started or does not become ready.
         """
         # closed while the child lives, because the child may run under the gate's own account
         with self._one_at_a_time, closed_memory():
@@ -158,6 +157,7 @@ class LocalAnsweringProcess:
         if len(status) == STATUS.size:
             (code,) = STATUS.unpack(status)
             return int(code)
+        # no status: the process itself is ending, so its own exit code is the answer
         self._kill()
         return self._process.wait()
 

@@ -388,6 +388,7 @@ def watched(api: KubernetesApi, name: str) -> Watched:
     if job is None:
         return Watched(over=True, words="somebody deleted the job")
     pods = api.list(PODS, f"{LABEL}={name}", _Pods) or _Pods()
+    # before the job's own conditions, which do not name the pod
     if lost := next(_lost(pods.items), ""):
         return Watched(over=True, words=lost)
     ended = job.status.holding("Failed", "FailureTarget", "Complete", "SuccessCriteriaMet")

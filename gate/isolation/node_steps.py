@@ -39,6 +39,7 @@ from gate.system.files.trees import remove_tree
 CODE: Final = re.compile(rb"\d{1,3}\Z")
 # between SIGTERM and SIGKILL
 GRACE_SECONDS: Final = 3.0
+# in effect no limit: the gate bounds what it keeps of the client's output
 MAX_OUTPUT_BYTES: Final = 2**40
 CHUNK_BYTES: Final = 256 * 1024
 

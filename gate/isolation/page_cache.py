@@ -96,7 +96,7 @@ class CacheGroup:
             else:
                 held = (self._folder / "memory.current").read_text().strip()
                 with suppress(BlockingIOError):
-                    # fails because less than all was freed, as always: the group itself uses some
+                    # EAGAIN, because less than all was freed, as always: the group itself uses some
                     # memory
                     (self._folder / "memory.reclaim").write_text(held)
             if not self._clean_bytes():

@@ -32,7 +32,7 @@ STATUS: Final = re.compile(
 )
 STATUS_BYTES: Final = 64 * 1024
 SHELL = "/bin/sh"
-# -1 is every process that the sender may signal (kill(2)); the check of the id protects root's
+# -1 is every process that the sender may signal (kill(2)); the check keeps root from sending it
 KILL_ALL = 'test "$(id -u)" = "$1" || exit 9; kill -KILL -1 || :'
 # (uid_t) -1 means "no change"; read as a signed number it is negative, read as unsigned positive
 ACCOUNT_LIMIT = 2**31 - 1

@@ -1,11 +1,11 @@
 """The sandbox launcher: a small program that gives up its privileges and becomes the training.
 
 `sandboxed_start.py` starts it as root with the gate's interpreter (`-I -S`). So it imports the
-standard library alone, and imports nothing after it changes the account, which may not be able to
-read the interpreter. A separate process is needed because limits belong to a whole process: a root
-without CAP_SYS_RESOURCE, as in a container, cannot set them for a child from outside. The launcher
-starts with an empty environment. It reads its plan, which includes the training's environment, from
-stdin as JSON.
+standard library alone. After it changes the account it imports nothing, because the new account may
+not be able to read the interpreter. A separate process is needed because limits belong to a whole
+process: a root without CAP_SYS_RESOURCE, as in a container, cannot set them for a child from
+outside. The launcher starts with an empty environment. It reads its plan, which includes the
+training's environment, from stdin as JSON.
 
 One of two guards decides where a run may write, see `WriteGuard`. A mount namespace
 (`private_view.py`) is built while the process is still root. Landlock (`kernel_calls.py`) is

@@ -154,8 +154,8 @@ ARCHITECTURES = {
 REFUSED = {
     # its operations bypass every filter, and one of them creates sockets
     "io_uring_setup": errno.ENOSYS,
-    # the kernel keeps one count of these for the whole machine, so a run could signal another by
-    # how many it leaves (aio-max-nr in Documentation/admin-guide/sysctl/fs.rst)
+    # the kernel keeps one count of these for the whole machine, which shows how many
+    # are left (aio-max-nr in Documentation/admin-guide/sysctl/fs.rst)
     "io_setup": errno.ENOSYS,
     # the inodes of these descriptors come from one counter for all namespaces (fs/pidfs.c);
     # libraries manage without the call

@@ -155,8 +155,8 @@ Take = Callable[[bytes], None]
 class FollowedOutput:
     """The output stream of a process or a container, read without blocking.
 
-    Following it stops when the process ends, even if the stream is still open, and does not need
-    the process to print anything.
+    Following it stops when the process ends, even if the stream is still open. A silent process
+    does not delay that.
     """
 
     def __init__(

@@ -250,8 +250,8 @@ def _rank_lines(ranks: Sequence[RankEnd]) -> tuple[str, ...]:
 def _last_words(output: bytes) -> tuple[tuple[str, ...], str]:
     """Return the last lines of a training's output, and the exception that ended it, if any.
 
-    If a launcher reports that its script failed, the script's own exception is returned and the
-    lines end with it, because the launcher's traceback does not show the fault.
+    If a launcher reports that its script failed, the result is the script's own exception, and the
+    lines end with it. The launcher's traceback does not show the fault.
     """
     looked, shown = last_lines(output, LOOKED_LINES), last_lines(output)
     words = [

@@ -238,6 +238,7 @@ class Launcher:
             credentials=self.isolation.credentials,
             network=self.isolation.network,
             container=self.isolation.container,
+            # the tree first: `missing_files.py` takes the first folder for it
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
             readable=(folders.harness, folders.data),
             mounts=mounts_of(self.data, folders, self.isolation),

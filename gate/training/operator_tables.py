@@ -6,7 +6,7 @@ were recorded, and with the installed torch. docs/harness-protocol.md explains n
 parentheses.
 
 `REMEDIES` gives the advice. Torch's messages name a kernel, which is not always the function that
-the user called, so the longest prefix that matches gives the remedy. Source of the list:
+the user called. So the longest prefix that matches gives the remedy. Source of the list:
 torch.use_deterministic_algorithms, torch 2.13.
 
 `UNCOVERED` are modules and operators that the flag does not cover, because torch does not mark

@@ -135,8 +135,8 @@ class Preemption:
     """The interruption of a run after `step` steps, when the next update begins.
 
     `checkpoint` is the path below the working directory from which it resumes. The harness sends
-    SIGTERM to its process. If the script handles SIGTERM and has not yet written the checkpoint
-    since that step, it may take a few more steps before it is killed. With `inside` it is killed
+    SIGTERM to its process. A script with its own SIGTERM handler may take a few more steps if it
+    has not written the checkpoint since that step. Then it is killed. With `inside` it is killed
     while it writes the checkpoint after that step.
     """
 
