@@ -144,7 +144,6 @@ def refuse_failed_run(
     label = planned.label
     if result.timed_out:
         bound = planned.window is not None and planned.window.max_seconds
-        # the message names the limit that was reached, found by its equal number of seconds
         own = "train.timeout_seconds"
         if bound == request.timeout_seconds:
             own = "diagnosis.budget_seconds"

@@ -162,6 +162,7 @@ def plan_resumed(
 def plan_trial(number: int, trial: Trial) -> PlannedRun:
     """Return a strict run of the commit under test with one setting changed."""
     name = trial.knob.replace("_", "-") or trial.setting.value
+    # a label names a folder of the evidence, and has 40 characters at most
     return PlannedRun(label=f"tried-{name}-{number}"[:40], mode=RunMode.STRICT, trial=trial)
 
 
