@@ -106,8 +106,9 @@ def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is r
     and take 4 GiB at most. Raises the `GateError` that `look` raised, and `EvidenceError` if the
     child takes too much time or memory, or crashes. The calling process must have no other threads.
 
-    With `confined` False the child may start programs and use the network. That is for input that
-    is trusted, and for memory that the parent must not hold.
+    With `confined` False the child may start programs and use the network, as a key service
+    requires. It then reads no untrusted input. Its memory ends with it, so the parent never holds
+    the key (rule T1).
     """
     reading, writing = os.pipe()
     try:

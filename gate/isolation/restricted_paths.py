@@ -1,10 +1,10 @@
 """Limits what other accounts can read and write while untrusted code runs.
 
-A separate account does not keep a training from files that everybody may read: the runner's
-temporary folder (newer checkouts keep the token there), its command files, the event, the clone's
-`.git`, the evidence of an earlier run (rule T1). The gate uses permissions and not Landlock for
-this, because every kernel and file system has them. If the gate is killed before it restores the
-access, the owner still has his.
+A separate account does not keep a training from files that everybody may read (rule T1). Such files
+are the runner's temporary folder (newer checkouts keep the token there), its command files, the
+event, the clone's `.git`, and the evidence of an earlier run. The gate uses permissions and not
+Landlock for this, because every kernel and file system has them. If the gate is killed before it
+restores the access, the owner of a file still has access.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Environment(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageMove:
-    """A distribution that has another version or origin on the other side, or is missing there."""
+    """A distribution whose version or origin differs between two sides, or that one side lacks."""
 
     name: str
     before: str
