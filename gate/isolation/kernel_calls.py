@@ -40,7 +40,7 @@ WRITE_FILE, REMOVE_FILE, MAKE_FILE, CHANGE_ENTRIES = 1 << 1, 1 << 5, 1 << 8, 0x1
 # later rights to write, by the version of Landlock that added them: REFER, TRUNCATE
 LATER_RIGHTS = {2: 1 << 13, 3: 1 << 14}
 TRUNCATE = LATER_RIGHTS[3]
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of processes of one run; residue.py empties it
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of processes of one run; accounts.py empties it
 # must stay writable, because libraries name threads through files of /proc; everything there that
 # is not the account's own belongs to root
 KERNEL_FILES = "/proc"
