@@ -359,6 +359,10 @@ class Observer:
             with self._spending(BATCH), self._problems.noting("observing a batch"):
                 self._batches.append(start_value(value, self._problems.leave_out))
 
+    def drop_batches(self) -> None:
+        """Nobody knows for which step they were drawn."""
+        self._batches = []
+
     def note_input(self, arguments: object, step: int) -> None:
         """Digest what the model is called with on the way to this step."""
         if not self.schedule.due(BATCH, step):
