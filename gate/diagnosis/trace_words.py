@@ -149,12 +149,16 @@ def not_found(why: str, reason: NoTrace) -> TraceFinding:
 def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
     """Two traces without a difference: what that means depends on how far they go."""
     runs = "the traces of base and head" if drift else "two traced runs"
-    calls = sum(len(trace.calls) for trace in traces)
+    every = [call for trace in traces for call in trace.calls]
+    followed = [call for call in every if call.thread == 0]
+    where = "" if len(followed) == len(every) else " of the thread that trains"
     cut = next((trace for trace in traces if trace.ended != "done"), None)
     if cut is not None:
         why = f"the trace ended at call {len(cut.calls):,}, before the window was over"
         return not_found(f"{runs} agree as far as they go; {why}", NoTrace.CUT)
-    return not_found(f"{runs} agree in all of their {calls:,} operator calls", NoTrace.AGREE)
+    return not_found(
+        f"{runs} agree in all of their {len(followed):,} operator calls{where}", NoTrace.AGREE
+    )
 
 
 def place_words(call: TracedCall) -> str:
