@@ -73,6 +73,8 @@ SMALL_SHARE: Final = 0.5
 # recent steps alone, so that a training that becomes slower is measured again; odd for the median
 REMEMBERED: Final = 33
 LEAST_ON_A_DEVICE: Final = 4
+# a fourth of the steps so far: few looks in a run of any length
+LOOK_AGAIN_AFTER: Final = 4
 
 
 class Schedule:
@@ -259,9 +261,18 @@ class Generators:
         self.states: dict[str, str] = {}
         self.devices_drawn: set[int] = set()
         self._devices: dict[int, bytes] = {}
+        self._next_step = 1
 
-    def look(self, states: dict[str, str], devices: Sequence[bytes] = ()) -> None:
+    def due(self, step: int) -> bool:
+        """Whether to look after this step, however few steps have fingerprints.
+
+        What is drawn between rounds of many steps, or late, would else be missed in a long run.
+        """
+        return step >= self._next_step
+
+    def look(self, states: dict[str, str], devices: Sequence[bytes] = (), *, step: int = 0) -> None:
         """Compare with the last look; `states` are fingerprints, `devices` states of each GPU."""
+        self._next_step = max(self._next_step, step + 1 + step // LOOK_AGAIN_AFTER)
         for index, held in enumerate(devices):
             if self._devices.get(index, held) != held:
                 self.devices_drawn.add(index)
@@ -347,6 +358,10 @@ class Observer:
         else:
             with self._spending(BATCH), self._problems.noting("observing a batch"):
                 self._batches.append(start_value(value, self._problems.leave_out))
+
+    def drop_batches(self) -> None:
+        """Nobody knows for which step they were drawn."""
+        self._batches = []
 
     def note_input(self, arguments: object, step: int) -> None:
         """Digest what the model is called with on the way to this step."""
@@ -457,8 +472,13 @@ class Observer:
             if self.schedule.due(RANDOM, step):
                 with self._spending(RANDOM):
                     states = random_states(self._problems)
-                    self.generators.look(states, states_of_devices())
+                    self.generators.look(states, states_of_devices(), step=step)
                     fingerprints |= states
+            elif self.generators.due(step):
+                with self._spending(""):
+                    self.generators.look(
+                        random_states(self._problems), states_of_devices(), step=step
+                    )
             tensors = self.schedule.due(TENSORS, step)
             copies = _NO_COPIES
             if tensors or batches or inputs or started:

@@ -89,6 +89,8 @@ class Recorder:
         self._backwards = 0
         self._samples: int | None = 0
         self._rows: int | None = 0
+        self._batch_threads: set[int] = set()
+        self._model_threads: set[int] = set()
         self._given = GivenSettings()
         self._about_the_last: HarnessSpan | None = None
         self._ended: tuple[tuple[HarnessSpan, ...], TimeMark] | None = None
@@ -153,6 +155,7 @@ class Recorder:
         `collated`: the DataLoader put it together from samples, so that these can be counted.
         """
         begun = self._clock.mark()
+        self._batch_threads.add(threading.get_ident())
         self._samples = _sum(self._samples, samples_in(batch) if collated else None)
         self._clock.spent_since(begun)
         if self._observer is not None:
@@ -165,11 +168,19 @@ class Recorder:
         Its first dimension is reported too: nothing else is known of batches without a DataLoader.
         """
         begun = self._clock.mark()
+        self._model_threads.add(threading.get_ident())
         self._rows = _sum(self._rows, samples_in(arguments if arguments[1] else arguments[0]))
         self._clock.spent_since(begun)
         if self._observer is not None:
             with cuda.free_to_wait():
                 self._observer.note_input(arguments, self.steps + 1)
+
+    def _draws_ahead(self) -> bool:
+        """Whether a thread that never trains draws batches: for which step, only its pace decides.
+
+        What the model is called with shows the same data, and when it is used.
+        """
+        return bool(self._batch_threads - self._model_threads - {threading.get_ident()})
 
     def before(self, optimizer: Optimizer) -> None:
         """Look at an optimizer that is about to step; faults become problems."""
@@ -307,6 +318,10 @@ class Recorder:
         """Take in what the step left, and send to the host what lies on a device."""
         optimizer, step = self.optimizers[number], self._step_counts[number]
         devices = self._clock.devices
+        if self._draws_ahead():
+            self._samples = None
+            if self._observer is not None:
+                self._observer.drop_batches()
         known: dict[str, Any] = {
             "step": step,
             "optimizer": number,

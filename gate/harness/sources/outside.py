@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ..user_code import CodeLine
 
 
+# SQLite's own event, and what begins the address of a database
+DATABASE = "sqlite3.connect"
+ADDRESS = "file:"
 # What the user's own lines may read through, out of sight of every hook: of these events of Python
 # each line is reported once.
 OUT_OF_SIGHT = frozenset(
@@ -34,7 +37,7 @@ OUT_OF_SIGHT = frozenset(
         *("ctypes.dlopen", "ctypes.dlsym", "mmap.__new__", "socket.connect", "socket.sendto"),
         *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
         # its file is read in C, and a second name leads to a file of elsewhere
-        *("sqlite3.connect", "os.link", "os.getxattr"),
+        *(DATABASE, "os.link", "os.getxattr"),
     )
 )
 LISTINGS = frozenset(("os.listdir", "os.scandir"))
@@ -157,6 +160,14 @@ class OutsideReads:
             self._look_for_changed(whole)
         if not self._full and self._is_new(whole, flags) and not writes:
             self._look(self._without_links(whole))
+
+    def connected(self, args: tuple[Any, ...]) -> None:
+        """A database of SQLite is about to be opened: by its path, or by an address."""
+        name = os.fsdecode(args[0])
+        if name.startswith(ADDRESS):
+            name = name.removeprefix(ADDRESS).partition("?")[0]
+        if self._changed:
+            self._look_for_changed(os.path.abspath(name))  # noqa: PTH100 - as above
 
     def listed(self, args: tuple[Any, ...]) -> None:
         """A folder is about to be listed: the names of its files may be all that is read."""
@@ -383,6 +394,7 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
     global _outside
     _outside = OutsideReads(tree, environ)
     opened, listed, named = _outside.opened, _outside.listed, _outside.named
+    connected = _outside.connected
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
         if event not in HEARD:
@@ -396,6 +408,8 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
                 named(event, args)
             else:
                 _tell_unseen(event)
+                if event == DATABASE:
+                    connected(args)
         except Exception:
             # what the harness cannot find out must not be the script's worry
             return

@@ -62,8 +62,8 @@ _watching: list[int] = []
 def watch(on_line: OnLine) -> None:
     """Call back for each line of user code that runs, the running script's too.
 
-    Where Python has no monitoring (3.11), of this thread alone: a debugger of the script's own
-    takes the place of this, and then lines are missing.
+    In every thread. Where Python has no monitoring (3.11), a debugger of the script's own takes the
+    place of this, and then lines are missing.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
@@ -137,6 +137,7 @@ def _trace(on_line: OnLine) -> None:
         frame = frame.f_back
     global _entered_code
     _entered_code = entered.__code__
+    threading.settrace(entered)
     sys.settrace(entered)
 
 
