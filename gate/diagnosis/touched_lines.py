@@ -163,7 +163,15 @@ def shown_change(
     proved = _read(data, change, diagnosis.trace, folder) if only is None else None
     if only is not None and only.hunks[0] in data:
         proved = _first(HowKnown.READ, data)
-    return _with_move(fitting or proved or only or _first(HowKnown.RAN, ran), change)
+    near = fitting or proved or only or _first(HowKnown.RAN, ran)
+    return _with_move(near or _untraced_pair(diagnosis.trace, change), change)
+
+
+def _untraced_pair(trace: TraceFinding | None, change: Change) -> ShownChange | None:
+    """All of a change, where it has two parts and no trace could tell which of them ran."""
+    if not change.complete or (trace is not None and not trace.failed):
+        return None
+    return _either([hunk for hunk in change.hunks if can_matter(hunk.file)], change)
 
 
 def _read(
@@ -371,7 +379,7 @@ def by_its_files(
     *,
     parsed: bool = False,
 ) -> CauseClass | None:
-    """The class where a change touches no code, and a file of it is known to be read.
+    """The class where a file of a change is known to be read, and no code of it may be the cause.
 
     `parsed`: arguments that the training parsed are not the baseline's. With one command and one
     code they come from the file, whatever it is called. Of data and settings neither is named, nor
@@ -382,8 +390,19 @@ def by_its_files(
         return None
     hunks = change.hunks if change is not None and change.complete else ()
     code = any(is_code(hunk.file) for hunk in hunks)
-    read = shown is not None and shown.how in {HowKnown.READ, HowKnown.FITS}
-    if shown is None or not read or code or recorded is not CauseClass.CODE:
+    if (
+        recorded is CauseClass.CODE
+        and shown is not None
+        and shown.how is HowKnown.ONLY
+        and not code
+    ):
+        # nobody saw the file opened, but no code changed
+        return None
+    # a file is called read where no code may be the cause: what there is of it ran too late
+    read = shown is not None and (
+        shown.how is HowKnown.READ or (shown.how is HowKnown.FITS and not code)
+    )
+    if shown is None or not read or recorded is not CauseClass.CODE:
         return recorded
     files = {hunk.file for hunk in shown.hunks}
     settings = {file for file in files if file.endswith(SETTINGS_FILES)}

@@ -1,7 +1,7 @@
 """Two operator traces compared: which call parts them, and what that shows.
 
-A trace is followed on the main thread, where order means something. What the script's other
-threads wrote is known by the number of their calls.
+A trace is followed on the main thread, where order means something, or on the one that trains in
+its place. What the script's other threads wrote is known by the number of their calls.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from gate.evidence.trace import (
     Claim,
     NoTrace,
     Origin,
+    Phase,
     RankTrace,
     TracedCall,
     TracedValue,
@@ -100,8 +101,8 @@ def compare_traces(
     others = {trace.rank: trace for trace in observed}
     pairs = [
         Pair(
-            expected=trace,
-            observed=others[trace.rank],
+            expected=_followed(trace),
+            observed=_followed(others[trace.rank]),
             drift=drift,
             logged=logged,
             same_gradients=same_gradients,
@@ -177,6 +178,25 @@ def first_not_finite_call(traces: Traces, *, infinite: bool) -> TraceFinding:
 
 def _is_odd(values: tuple[TracedValue, ...], odd: str) -> bool:
     return any(value.odd == odd for value in values)
+
+
+def _followed(trace: RankTrace) -> RankTrace:
+    """The trace, in which the one thread that trains goes on with what the main thread began.
+
+    What the main thread does beside it is then another thread's.
+    """
+    (trains, *more) = {call.thread for call in trace.calls if call.phase is Phase.OPTIMIZER} or {0}
+    if more or trains == 0:
+        return trace
+    begun = next(call.number for call in trace.calls if call.thread == trains)
+    swapped = {trains: 0, 0: trains}
+    calls = (
+        call
+        if call.thread == 0 and call.number < begun
+        else call.model_copy(update={"thread": swapped.get(call.thread, call.thread)})
+        for call in trace.calls
+    )
+    return trace.model_copy(update={"calls": tuple(calls)})
 
 
 def _main(trace: RankTrace) -> Calls:

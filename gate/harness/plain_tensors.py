@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -114,8 +116,36 @@ def plain_parts(tensor: torch.Tensor) -> list[Part]:
     except UnsupportedTensorError:
         raise
     except Exception as error:
+        inner = _inside_transforms(tensor)
+        if inner is not None:
+            return [("", inner)]
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON_LENGTH]
         raise UnsupportedTensorError(f"{type(tensor).__name__} cannot be read: {reason}") from error
+
+
+def outside_transforms() -> AbstractContextManager[object]:
+    """Return a context in which `torch.func.vmap`, `grad` and the like wrap no results."""
+    if torch._C._functorch.maybe_current_level() is None:  # noqa: SLF001 - by no public name
+        return nullcontext()
+    cleared: AbstractContextManager[object] = sys.modules[
+        "torch._functorch.pyfunctorch"
+    ].temporarily_clear_interpreter_stack()
+    return cleared
+
+
+def _inside_transforms(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tensor that a transform of `torch.func` wraps; None for any other tensor.
+
+    Called only if reading the tensor has failed, since this check costs more than all others.
+    """
+    wraps: Any = torch._C._functorch  # noqa: SLF001 - by no public name
+    inner = tensor
+    while wraps.is_functorch_wrapped_tensor(inner):
+        inner = wraps.get_unwrapped(inner)
+    if inner is tensor or type(inner) not in _TORCHS_OWN or _of_layout(inner) is not None:
+        return None
+    with outside_transforms():
+        return _itself(inner)
 
 
 def type_and_shape(tensor: torch.Tensor) -> str:

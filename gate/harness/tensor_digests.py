@@ -55,6 +55,7 @@ from . import cuda
 from .plain_tensors import (
     UnsupportedTensorError,
     byte_size,
+    outside_transforms,
     plain_parts,
     row_major,
     type_and_shape,
@@ -156,16 +157,17 @@ class StartedDigest:
         self._text = ""
         self._parts: list[tuple[bytes, Body]] = []
         self._left_out = 0
-        for name, tensor in tensors:
-            if tensor is None:
-                self._parts.append((f"{name} none\n".encode(), b""))
-                continue
-            try:
-                self._add(name, tensor, fast=fast)
-            except UnsupportedTensorError as error:
-                on_left_out(f"{what} {name} is left out of the digest: {error}")
-                self._parts.append((b"left out\n", b""))
-                self._left_out += 1
+        with outside_transforms():
+            for name, tensor in tensors:
+                if tensor is None:
+                    self._parts.append((f"{name} none\n".encode(), b""))
+                    continue
+                try:
+                    self._add(name, tensor, fast=fast)
+                except UnsupportedTensorError as error:
+                    on_left_out(f"{what} {name} is left out of the digest: {error}")
+                    self._parts.append((b"left out\n", b""))
+                    self._left_out += 1
 
     def _add(self, name: str, tensor: torch.Tensor, *, fast: bool) -> None:
         parts = plain_parts(tensor)

@@ -27,6 +27,7 @@ THREADED = (SourceKind.THREAD, SourceKind.DRAW, SourceKind.COMPLETION)
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
 # filling new memory only makes more of a run repeat
 HARMLESS = "memory_fill"
+HASH_SEED = "hash_seed"
 IN_THE_SCRIPT = "Remove that line, or set determinism.on_override to restore or fail."
 AT_IMPORT = (
     "A library does this while it is imported: set the value again after the import, or set "
@@ -54,7 +55,18 @@ def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tupl
 
 
 def _without_effect(override: Override, strict: tuple[RunEvidence, ...]) -> bool:
-    """Whether it is a setting of GPUs, and every run was on a CPU: it changed nothing there."""
+    """Whether it changed nothing: a setting of GPUs on a CPU, or one number as the hash seed.
+
+    Python reads that seed when it starts; what the script starts gets the same in each run.
+    """
+    if override.name == HASH_SEED:
+        given = {
+            again.after
+            for run in strict
+            for again in run.overrides
+            if again.name == HASH_SEED and again.place == override.place
+        }
+        return given == {override.after} and BY_NAME[HASH_SEED].accepts_value(override.after)
     return _of_gpus(override) and all(run.environment.parts.get("device") == CPU for run in strict)
 
 

@@ -75,6 +75,8 @@ SMALL_SHARE: Final = 0.5
 # that the median is one of the values.
 REMEMBERED: Final = 33
 LEAST_ON_A_DEVICE: Final = 4
+# look again after a quarter of the steps so far: few looks in a run of any length
+LOOK_AGAIN_AFTER: Final = 4
 
 
 class Schedule:
@@ -267,9 +269,18 @@ class Generators:
         self.states: dict[str, str] = {}
         self.devices_drawn: set[int] = set()
         self._devices: dict[int, bytes] = {}
+        self._next_step = 1
 
-    def look(self, states: dict[str, str], devices: Sequence[bytes] = ()) -> None:
+    def due(self, step: int) -> bool:
+        """Whether to look after this step, even if its random states are no fingerprint.
+
+        In a long run few steps have fingerprints. Draws between them, or late, would be missed.
+        """
+        return step >= self._next_step
+
+    def look(self, states: dict[str, str], devices: Sequence[bytes] = (), *, step: int = 0) -> None:
         """Compare with the last look; `states` are fingerprints, `devices` states of GPUs."""
+        self._next_step = max(self._next_step, step + 1 + step // LOOK_AGAIN_AFTER)
         for index, held in enumerate(devices):
             if self._devices.get(index, held) != held:
                 self.devices_drawn.add(index)
@@ -356,6 +367,10 @@ class Observer:
         else:
             with self._spending(BATCH), self._problems.noting("observing a batch"):
                 self._batches.append(start_value(value, self._problems.leave_out))
+
+    def drop_batches(self) -> None:
+        """Forget the batches drawn so far: nobody knows for which step they were drawn."""
+        self._batches = []
 
     def note_input(self, arguments: object, step: int) -> None:
         """Digest the arguments of the model's call for the coming step `step`."""
@@ -470,8 +485,14 @@ class Observer:
             if self.schedule.due(RANDOM, step):
                 with self._spending(RANDOM):
                     states = random_states(self._problems)
-                    self.generators.look(states, states_of_devices())
+                    self.generators.look(states, states_of_devices(), step=step)
                     fingerprints |= states
+            elif self.generators.due(step):
+                # only to learn whether the generators are used: no fingerprint of this step
+                with self._spending(""):
+                    self.generators.look(
+                        random_states(self._problems), states_of_devices(), step=step
+                    )
             tensors = self.schedule.due(TENSORS, step)
             copies = _NO_COPIES
             if tensors or batches or inputs or started:

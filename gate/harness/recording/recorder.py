@@ -95,6 +95,8 @@ class Recorder:
         self._backwards = 0
         self._samples: int | None = 0
         self._rows: int | None = 0
+        self._batch_threads: set[int] = set()
+        self._model_threads: set[int] = set()
         self._given = GivenSettings()
         self._about_the_last: HarnessSpan | None = None
         self._ended: tuple[tuple[HarnessSpan, ...], TimeMark] | None = None
@@ -164,6 +166,7 @@ class Recorder:
         dimension counts them.
         """
         begun = self._clock.mark()
+        self._batch_threads.add(threading.get_ident())
         self._samples = _sum(self._samples, samples_in(batch) if collated else None)
         self._clock.spent_since(begun)
         if self._observer is not None:
@@ -177,11 +180,20 @@ class Recorder:
         no DataLoader yields the batches.
         """
         begun = self._clock.mark()
+        self._model_threads.add(threading.get_ident())
         self._rows = _sum(self._rows, samples_in(arguments if arguments[1] else arguments[0]))
         self._clock.spent_since(begun)
         if self._observer is not None:
             with cuda.free_to_wait():
                 self._observer.note_input(arguments, self.steps + 1)
+
+    def _draws_ahead(self) -> bool:
+        """Whether a thread that never calls the model draws batches.
+
+        Only that thread's pace then decides for which step a batch is drawn, so batches cannot be
+        assigned to steps. The fingerprint of the model's input shows the same data when it is used.
+        """
+        return bool(self._batch_threads - self._model_threads - {threading.get_ident()})
 
     def before(self, optimizer: Optimizer) -> None:
         """Observe gradients and settings of an optimizer that is about to step.
@@ -327,6 +339,10 @@ class Recorder:
         """Queue the step's record and start copying its values from the device to the host."""
         optimizer, step = self.optimizers[number], self._step_counts[number]
         devices = self._clock.devices
+        if self._draws_ahead():
+            self._samples = None
+            if self._observer is not None:
+                self._observer.drop_batches()
         known: dict[str, Any] = {
             "step": step,
             "optimizer": number,

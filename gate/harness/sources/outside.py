@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ..user_code import CodeLine
 
 
+# SQLite's audit event, and the prefix of a database that is named by a URI
+DATABASE = "sqlite3.connect"
+ADDRESS = "file:"
 # Ways by which the user's own lines may read data out of sight of every hook. Each line that raises
 # such an audit event is reported once.
 OUT_OF_SIGHT = frozenset(
@@ -34,7 +37,7 @@ OUT_OF_SIGHT = frozenset(
         *("ctypes.dlopen", "ctypes.dlsym", "mmap.__new__", "socket.connect", "socket.sendto"),
         *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
         # SQLite opens its file in C; a hard link gives an outside file a second name
-        *("sqlite3.connect", "os.link", "os.getxattr"),
+        *(DATABASE, "os.link", "os.getxattr"),
     )
 )
 LISTINGS = frozenset(("os.listdir", "os.scandir"))
@@ -59,7 +62,6 @@ OF_A_FOLDER = 8
 OF_SEVERAL_FOLDERS = 16
 # a line at each power of four, so that a folder of any size takes few lines
 COUNTS = frozenset(4**power for power in range(2, 8))
-# the same limit as for the text of a call
 MAX_PATH = 200
 # opened like this, a file will only contain what the training itself writes
 NEW_CONTENT = os.O_TRUNC | os.O_EXCL
@@ -93,7 +95,6 @@ STATES = (
     *(".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".pickle", ".joblib", ".npz"),
     *(".npy", ".h5", ".onnx", ".pt2", ".msgpack", ".tar"),
 )
-# suffixes of files that may configure a training
 CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json")
 MAX_SAVED = 20
 MAX_SAVED_FOLDERS = 200
@@ -118,7 +119,6 @@ class OutsideReads:
         # compared first: nearly every opened file has a different name
         self._changed_names = {path.rpartition(os.sep)[2] for path in self._changed}
         self._passed = tuple(_passed_over(self._tree, environ, declared))
-        # folders where the training may create a link
         self._folders_of_run = tuple(_folders_of_the_run(environ))
         self._own = (self._tree, *self._folders_of_run)
         self._known: set[str] = set()
@@ -151,8 +151,7 @@ class OutsideReads:
         if whole.startswith(MACHINE):
             _tell_unseen(whole[: whole.index(os.sep, 1) + 1])
         elif mode is None and os.path.isdir(whole):  # noqa: PTH112 - as above
-            # A folder's descriptor allows opening files whose names no event shows. `open` itself
-            # cannot open a folder.
+            # by `os.open`: its descriptor opens files whose names no event shows
             _tell_folder()
             return
         writes = flags & os.O_ACCMODE == os.O_WRONLY or bool(flags & NEW_CONTENT)
@@ -160,6 +159,14 @@ class OutsideReads:
             self._look_for_changed(whole)
         if not self._full and self._is_new(whole, flags) and not writes:
             self._look(self._without_links(whole))
+
+    def connected(self, args: tuple[Any, ...]) -> None:
+        """Handle the event before an SQLite database is opened, by a path or a URI."""
+        name = os.fsdecode(args[0])
+        if name.startswith(ADDRESS):
+            name = name.removeprefix(ADDRESS).partition("?")[0]
+        if self._changed:
+            self._look_for_changed(os.path.abspath(name))  # noqa: PTH100 - as above
 
     def listed(self, args: tuple[Any, ...]) -> None:
         """Handle a listing of a folder: the names of its files may be all that is read."""
@@ -175,8 +182,7 @@ class OutsideReads:
         if event == "os.rename" and not os.path.islink(source):  # noqa: PTH114 - as above
             whole = os.path.realpath(source)
             if not whole.startswith((*self._own, *self._passed)) and target.startswith(self._own):
-                # moving an outside file into the run's folders would hide that it comes from
-                # outside
+                # moved into the run's folders, it would no longer be seen as an outside file
                 _tell_unseen(event)
             # a renamed file leaves the cached folders valid
             if not os.path.isdir(source):  # noqa: PTH112 - as above
@@ -315,8 +321,7 @@ class OutsideReads:
             return
         if path.endswith(CODE):
             if not _tell_unseen("open"):
-                # then an `import` reads it, whether or not its module still exists when the process
-                # ends
+                # an `import` reads it; its module may be gone when the process ends
                 _report_unseen("import")
             return
         # imported late: most processes open no such file
@@ -331,7 +336,6 @@ class OutsideReads:
 
     def _look_in_tree(self, path: str) -> None:
         if path.endswith(CONFIGURATIONS):
-            # imported late: most processes read no such file
             from .configuration import note_opened
 
             note_opened(path)
@@ -392,6 +396,7 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
     global _outside
     _outside = OutsideReads(tree, environ)
     opened, listed, named = _outside.opened, _outside.listed, _outside.named
+    connected = _outside.connected
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
         if event not in HEARD:
@@ -405,6 +410,8 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
                 named(event, args)
             else:
                 _tell_unseen(event)
+                if event == DATABASE:
+                    connected(args)
         except Exception:
             # an error of the harness must never reach the script
             return
@@ -558,8 +565,7 @@ def _folders_of_the_run(environ: Mapping[str, str]) -> Iterable[str]:
 
 def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> Iterable[str]:
     """Return path prefixes of files that are no data, or declared."""
-    # Installed packages and the harness's own folder. Anything else in `sys.path` is not part of
-    # the recorded environment.
+    # installed packages and the harness; other search paths are no recorded environment
     imported = [
         entry
         for entry in sys.path

@@ -64,8 +64,8 @@ _watching: list[int] = []
 def watch(on_line: OnLine) -> None:
     """Call back for each line of user code that runs, also in functions that are running now.
 
-    Python 3.11 has no monitoring. There only this thread is watched, by `sys.settrace`; a debugger
-    that the script starts replaces it, and lines are missing.
+    All threads are watched. Python 3.11 has no monitoring, so `settrace` is used there. A debugger
+    that the script starts then replaces it, and lines are missing.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
@@ -139,6 +139,7 @@ def _trace(on_line: OnLine) -> None:
         frame = frame.f_back
     global _entered_code
     _entered_code = entered.__code__
+    threading.settrace(entered)
     sys.settrace(entered)
 
 
