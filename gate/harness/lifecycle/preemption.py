@@ -40,8 +40,8 @@ WRITES: Final = os.O_WRONLY | os.O_RDWR
 Stamp = tuple[int, int, int, int]
 
 
-# torch's function that takes a step without gradients and with a learning rate of 0, so that the
-# optimizer has a state to load into
+# torch's function that steps with gradients and a learning rate of 0. It gives an optimizer a state
+# to load into.
 MAKES_STATE: Final = ("torch.distributed.checkpoint.state_dict", "_init_optim_state")
 MAX_FRAMES: Final = 40
 
