@@ -105,7 +105,7 @@ def _remembered(
 
 
 def tensor_run(data: bytes, position: int, memo: Mapping[int, object]) -> TensorRun | None:
-    """The names and tensors from `position` on; None for anything but what torch writes."""
+    """Return the names and tensors from `position` on, or None if torch would not write them so."""
     if data.find(_MARKS, position, position + _BEFORE_MARKS) < 0:
         return None
     rows = []
