@@ -1,10 +1,10 @@
-"""Metrics from a run of trackio, without its client.
+"""Read the metrics of a trackio run, without its client.
 
-Asked for lines (`TRACKIO_STORAGE_MODE=jsonl`), the client writes `inbox/WRITER/NUMBER.jsonl` in its
-folder, a few steps a file, each of them whole when it appears: its own `fragments.py`, version 1.
-A line is an object with its `kind`, the run's `run_id`, a `step` and the `metrics`; NaN and
-infinity are text, by the names that JSON's readers know. The client's SQLite file is not read: its
-last pages may be in a second file.
+With `TRACKIO_STORAGE_MODE=jsonl` the client writes files `inbox/WRITER/NUMBER.jsonl` in its folder.
+Each has a few steps and is complete when it appears (the client's `fragments.py`, version 1). A
+line is an object with its `kind`, the run's `run_id`, a `step` and the `metrics`. NaN and infinity
+are written as text, with the names that JSON readers know. The client's SQLite file is not read,
+because its last pages may be in a second file.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ LINES_HINT: Final = (
 def trackio_metrics(
     files: Files, folder: Path, shown: str, keys: tuple[str, ...], *, required: bool = True
 ) -> ReadMetrics:
-    """Each logged number whose name matches one of the patterns, as `trackio.<name>` in float64.
+    """Return each logged number whose name matches a pattern, as `trackio.<name>` in float64.
 
-    Objects and lists are flattened as those of a metrics file are. Text, media, and what is too
-    deep, wide or many, is passed over by name; what the client notes of the machine is not read.
-    Raises `EvidenceError` for a damaged file, a step that comes twice, several runs and, where one
-    is `required`, for a folder without a run or without a matching number.
+    Objects and lists are flattened like those of a metrics file. Text, media and values that are
+    nested too deep, too wide or too many are passed over, and listed by name. What the client notes
+    about the machine is not read.
+
+    Raises `EvidenceError` for a damaged file, a repeated step and several runs. If metrics are
+    `required`, raises `MissingOutputError` if there is no run or no matching number.
     """
     numbers = ClientNumbers(MetricSource.TRACKIO, shown, keys)
     fragments, runs, left = _fragments(files, folder, shown), set[str](), MAX_LINES_BYTES
@@ -64,7 +66,7 @@ def trackio_metrics(
 
 
 def _fragments(files: Files, folder: Path, shown: str) -> list[Path]:
-    """The files of each writer, in the order in which it numbered them."""
+    """Return the files of each writer, in the order of their numbers."""
     fragments = [
         folder / INBOX / writer / name
         for writer in logged_names(files, folder / INBOX, f"{shown}/{INBOX}")
@@ -85,13 +87,13 @@ def _lines(opened: UntrustedFile) -> Iterator[tuple[str, bytes]]:
 def _metric(
     opened: UntrustedFile, where: str, line: bytes
 ) -> tuple[str, int, dict[str, object]] | None:
-    """Run, step and values of a line; None for one of another kind."""
+    """Return run, step and values of a line, or None for a line of another kind."""
     record = parse_json(line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES)
     if not isinstance(record, dict) or record.get("v") != VERSION:
         raise opened.fault(f"{where} is not a record of trackio, version {VERSION}")
     if record.get("kind") != METRIC:
         return None
-    # the name stands for a run that has no identity
+    # a run without an id is identified by its name
     run = record.get("run_id") or record.get("run")
     step, logged = record.get("step"), record.get("metrics")
     if not isinstance(run, str) or type(step) is not int or not isinstance(logged, dict):
@@ -105,7 +107,10 @@ def _numbers(logged: dict[str, object], values: FlatValues) -> Iterator[tuple[st
 
 
 def _with_non_finite(value: object) -> object:
-    """The value with the numbers that the client wrote as text; `parse_json` bounds its depth."""
+    """Return the value with NaN and infinities, which the client writes as text, as numbers.
+
+    The recursion is safe because `parse_json` has limited the depth.
+    """
     if isinstance(value, str):
         return NON_FINITE.get(value, value)
     if isinstance(value, dict):
