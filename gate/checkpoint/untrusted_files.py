@@ -62,6 +62,7 @@ class UntrustedFile:
         Raises `EvidenceError` if the file ends earlier.
         """
         self.check_range(offset, length)
+        # pread(2) does not move the file's position, so several threads can read at once
         data = os.pread(self.stream.fileno(), length, offset)
         if len(data) == length:
             return data

@@ -119,6 +119,7 @@ def _kinds_and_names(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tu
         # Only rank 0's state is kept: it has the model as it would be saved. The states of other
         # ranks are compared by their digests.
         pattern = re.compile(rf"{kind}-r0-(0|[1-9][0-9]{{0,9}})\.safetensors\Z")
+        # the training can write to this folder too, so two files of a kind are possible
         matching = [name for name in names if pattern.match(name)]
         if len(matching) > 1:
             pids = sorted((pattern.match(name) or [""] * 2)[1] for name in matching)
@@ -211,6 +212,7 @@ def capture_saved(
         return None
     is_folder = files.is_folder(source)
     try:
+        # a link could lead the copy to a file that only the gate can read (T3)
         files.refuse_links(source, below=workdir_tree)
         names = tuple(_names(files, source)) if is_folder else (PurePosixPath(checkpoint).name,)
     except StorageError:
@@ -246,6 +248,7 @@ def _names(files: Files, folder: Path) -> Iterator[str]:
                 pending.append(below)
             else:
                 yield below.as_posix()
+            # folders count too: a tree of empty folders has to end at the limit as well
             names += 1
             if names > MAX_VISITS:
                 raise StorageError(f"{folder.name} holds more than {MAX_VISITS:,} names")
@@ -272,6 +275,7 @@ def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:
 def _copied(
     files: Files, source: Path, place: Path, names: tuple[str, ...], *, is_folder: bool
 ) -> Iterator[tuple[Path, KeptFile]]:
+    # one limit for all files together
     left = MAX_STATE_BYTES
     for name in names:
         path = place / name if is_folder else place

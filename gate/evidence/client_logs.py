@@ -75,6 +75,7 @@ def refuse_link_out(files: Files, path: Path, within: Path, shown: str) -> None:
     target = files.link_target(path)
     if target is None:
         return
+    # `normpath` only compares names; `resolve` would follow the link
     led_to = Path(os.path.normpath(path.parent / target))
     if Path(target).is_absolute() or not led_to.is_relative_to(within):
         raise EvidenceError(

@@ -110,6 +110,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         states = _states(files, out, ranks, taken, workdir_tree, saved)
         script = _script_metrics(files, run, workdir_tree, output, train)
     except MissingOutputError as error:
+        # the gate may have stopped the script before it wrote this output
         raise _told_of_the_stop(error, ranks, train) from error
     series = (*_harness_metrics(files, out, ranks[0]), *script.series)
     return RunEvidence(
@@ -223,6 +224,7 @@ def _resumability(
     overrides: tuple[Override, ...],
 ) -> Resumability | None:
     """Return what the script's own checkpoint lacks for a resume, or None if none was read."""
+    # the first state is the one captured on rank 0, the last one the script's own
     contents = states[-1].contents
     if train.checkpoint is None or contents is None:
         return None
@@ -365,6 +367,7 @@ def _told_of_the_stop(
     The gate stops a script inside its last step, so anything that is written after that step is
     missing.
     """
+    # a script that ended by itself had its chance to write, so the stop explains nothing
     if any(rank.summary.stopped_by is not StoppedBy.MAX_STEPS for rank in ranks):
         return error
     return MissingOutputError(

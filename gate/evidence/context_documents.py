@@ -161,6 +161,7 @@ def _accelerators(run: RunEvidence) -> tuple[Accelerator, ...]:
     )
     return tuple(
         kind.model_copy(update={"count": count})
+        # a fixed order, so that the document does not depend on which process attested first
         for kind, count in sorted(counted.items(), key=lambda item: item[0].model_dump_json())
     )
 

@@ -91,12 +91,14 @@ def read_sources(
     return tuple(sources)
 
 
+# the fields with the script's own text, which must be made safe before a report shows it
 _SOURCE_TEXTS = ("call", "before", "after", "file")
 
 
 def live_threads(rank: TrainedRank) -> tuple[LiveThreads, ...]:
     """Return the number of threads at each step at which it changed."""
     steps, counts = rank.lines.largest("threads")
+    # `True` keeps the first step, which has no step before it
     moved = np.flatnonzero(np.append(True, counts[1:] != counts[:-1]))
     return tuple(
         LiveThreads(step=step, count=count)
@@ -172,6 +174,7 @@ def _read(files: Files, out: Path, process: ProcessFiles) -> RankTrace:
     with open_untrusted(files, out / name, name, max_bytes=MAX_TRACE_BYTES) as opened:
         for number, data in numbered_lines(opened):
             where = f"{name}: line {number}"
+            # the harness writes the last record last, so somebody else added this line
             if end is not None:
                 raise opened.fault(f"line {number}: comes after the last record", hint=HINT)
             line = _line(data, where)
@@ -184,6 +187,7 @@ def _read(files: Files, out: Path, process: ProcessFiles) -> RankTrace:
             elif isinstance(line, SettingsLine):
                 settings.append(line)
             else:
+                # other calls refer to a call by its number, so the number has to be its index
                 if line.number != len(calls):
                     raise opened.fault(f"line {number}: call {line.number} is out of order")
                 calls.append(line)

@@ -62,6 +62,7 @@ def look_at_checkpoint(
     if whole is not None and left_file is not None:
         in_place = left_file.inside == "." or left_file.inside in whole.files
         if looked.absent or looked.problem:
+            # the names come from the run, so a name such as `../x` is possible (CWE-22)
             names = (name for name in left_file.beside if is_plain_name(name))
             beside = next((name for name in names if _is_whole(files, path, name, whole)), "")
     return looked.model_copy(update={"kill": left_file, "beside": beside, "in_place": in_place})
@@ -127,7 +128,9 @@ def _listed(files: Files, path: Path) -> tuple[str, ...]:
     if not files.is_folder(path):
         return ()
     try:
+        # one more than the limit shows that there are too many
         names = sorted(islice(names_below(files, path), MAX_LISTED + 1))
+        # a name that is not UTF-8 cannot be written to the JSON answer of the reader
         "".join(names).encode("utf-8")
     except (StorageError, UnicodeEncodeError):
         return ()

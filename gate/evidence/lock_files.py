@@ -47,6 +47,7 @@ _MARKER_WORD: Final = (
 )
 MAX_MARKER: Final = 2000
 MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
+# the algorithms that pip allows for `--hash`: at least as resistant to collisions as SHA-256
 STRONG_HASH: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
 # an installer takes a word with one of these endings for a file
 ARCHIVE_ENDS: Final = (

@@ -165,6 +165,7 @@ def _checked_hash(text: str, name: str) -> str:
     return f"{algorithm}:{digits.lower()}"
 
 
+# only the length of a digest is used, so md5 may be created where it is blocked for security
 _DIGITS: Final = {
     name: (2 * hashlib.new(name, usedforsecurity=False).digest_size,)
     for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
@@ -234,6 +235,7 @@ def _uv(document: Mapping[str, Any]) -> PackageLines:
 
 
 def _poetry(document: Mapping[str, Any]) -> PackageLines:
+    # lock files of format 1 list the files of all packages in `metadata`
     older = _table(_table(document.get("metadata", {}), "metadata").get("files", {}), "files")
     for package in _tables(document.get("package"), "package"):
         source = _table(package.get("source", {}), "source")

@@ -83,6 +83,7 @@ def started_without(children: tuple[UnattestedChild, ...]) -> str:
     return "; ".join(distinct[:SHOWN]) + more
 
 
+# the only setting that a script may switch off around a few lines without weakening the run
 MAY_BE_OPENED = "deterministic_algorithms"
 CallStack = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=3)]
 

@@ -98,6 +98,8 @@ def read_operator_audit(
         modules=_distinct(item for audit in documents for item in audit.modules)[:MAX_NAMES],
         autotuners=_distinct(item for audit in documents for item in audit.autotuners)[:MAX_NAMES],
         extensions=_distinct(item for audit in documents for item in audit.extensions)[:MAX_NAMES],
+        # uses that are cut here count as dropped too, so that a report does not claim to be
+        # complete
         dropped=sum(audit.dropped for audit in documents) + len(uses[MAX_USES:]),
     )
 
@@ -118,6 +120,7 @@ def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
         return fault
     # the last refusal ended the run: the script caught any earlier one and continued
     first = refused[-1]
+    # the training wrote these texts
     name = plain_text(first.operator)
     where = plain_text(f"{first.place}, step {first.step}")
     return RunError(
@@ -150,6 +153,7 @@ def _of_process(line: OverrideLine, process: ProcessFiles) -> Override:
     return Override.model_validate({**fields, "rank": process.rank, "pid": process.pid})
 
 
+# the fields with the script's own text, which must be made safe before a report shows it
 _OVERRIDE_TEXTS = ("name", "before", "after", "file")
 
 

@@ -55,6 +55,7 @@ def rank_ends(
         len(
             known.keys()
             | {trained_rank.rank for trained_rank in training}
+            # two are enough to know that there are several ranks
             | set(range(min(world, 2)))
         )
         == 1
@@ -71,6 +72,7 @@ def rank_ends(
             failed=_failed(ended.get(process)),
             told_its_end=process in ended,
         )
+    # a rank that left nothing is listed too: it may be the one that failed
     missing = (rank for rank in range(min(world, MAX_RANKS)) if rank not in known)
     known |= {rank: RankEnd(rank=rank) for rank in missing}
     return tuple(known[rank] for rank in sorted(known))
@@ -115,6 +117,7 @@ def _exit_code(
 
     Without one it is 0 if the process recorded a normal end, and None otherwise.
     """
+    # a parent that started the process without RANK recorded no rank
     seen = exits.get((process.pid, process.rank), exits.get((process.pid, None)))
     if seen is not None:
         return seen.code

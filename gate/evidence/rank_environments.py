@@ -134,6 +134,8 @@ def _with_digest(environment: Environment) -> Environment:
         return environment
     imported = set(map(normalized_name, environment.imported))
     left_out = {normalized_name(name) for name in environment.ignored}
+    # the project itself is the commit under test and not its environment; its version may name the
+    # commit
     left_out |= {
         normalized_name(n) for n, origin in environment.origins.items() if origin == PROJECT
     }
@@ -141,6 +143,7 @@ def _with_digest(environment: Environment) -> Environment:
         f"{line} {environment.origins.get(name, INDEX)}\n"
         for line in environment.packages
         if (key := normalized_name(name := line.partition("==")[0])) not in left_out
+        # without a list of imports, every package may have been used
         and (not imported or key in imported)
     ]
     digest = sha256_hex("".join(lines).encode())

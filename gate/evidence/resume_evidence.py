@@ -105,6 +105,7 @@ def carry_checkpoint(
     """
     source = workdir / place
     try:
+        # the run chose what is at this path, and a link could lead out of its folder
         files.refuse_links(source, below=workdir)
         if not files.exists(source):
             return CarriedCheckpoint(place=place, step=step, files=())
@@ -117,6 +118,7 @@ def carry_checkpoint(
             sha256 = files.copy_file(source / name if name else source, copy, max_bytes=left)
             with files.open_binary(copy, max_bytes=left) as opened:
                 size = opened.seek(0, os.SEEK_END)
+            # one limit for all files together
             left -= size
             carried.append(CarriedFile(name=name, path=copy, sha256=sha256, size_bytes=size))
     except StorageError as error:

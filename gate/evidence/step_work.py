@@ -62,7 +62,7 @@ Given = Annotated[tuple[StepGiven, ...], Field(max_length=MAX_GIVEN)]
 
 
 def only_changes(steps: Iterable[StepGiven]) -> tuple[StepGiven, ...]:
-    """Of what each told step was given, what is new: `steps` hold all of it, in their order."""
+    """Return what is new in each step; `steps` has everything each step was given, in order."""
     return tuple(_changes(steps))[:MAX_GIVEN]
 
 

@@ -198,7 +198,7 @@ def _rows(lines: list[StepLine]) -> int | None:
 
 
 def step_memory(rank: TrainedRank) -> Memory:
-    """Memory after each step, the larger figure where several optimizers stepped."""
+    """Return the memory after each step; of several optimizers, the largest number counts."""
     steps, resident = rank.lines.largest("memory_bytes")
     _, device = rank.lines.largest("device_bytes")
     kinds = zip(Memory.kinds, (steps, resident, device), strict=True)

@@ -50,6 +50,7 @@ def trackio_metrics(
     for path in fragments:
         name = plain_text(f"{shown}/{path.relative_to(folder)}")
         with open_untrusted(files, path, name, max_bytes=max(left, 1)) as opened:
+            # one limit for all files together
             left -= opened.size_bytes
             for where, line in _lines(opened):
                 record = _metric(opened, where, line)
@@ -96,6 +97,7 @@ def _metric(
     # a run without an id is identified by its name
     run = record.get("run_id") or record.get("run")
     step, logged = record.get("step"), record.get("metrics")
+    # `bool` is a subclass of `int`, and not a step
     if not isinstance(run, str) or type(step) is not int or not isinstance(logged, dict):
         raise opened.fault(f"{where} has no run, no integer step or no metrics")
     return run, step, logged

@@ -13,7 +13,8 @@ from gate.system.machine import GpuMissed
 from gate.text.phrases import joined
 from gate.training.runs import rank_on, told_nodes
 
-# The gate reads its clock a moment before it starts the run, and a moment after the run ends.
+# Tolerance at both ends: the gate's look at the clock and the start or the end of the run are not
+# the same moment.
 CLOCK_SECONDS = 2.0
 SHOWN_RANKS = 8
 

@@ -103,7 +103,7 @@ def _run_files(files: Files, folder: Path, shown: str) -> list[Path]:
 
 
 def _numbers(opened: UntrustedFile, values: FlatValues) -> Iterator[tuple[int, str, float, str]]:
-    """Step, name, number and place of everything that was logged, in the order of the file."""
+    """Yield step, name, number and place of everything that was logged, in file order."""
     for offset, data, whole in log_records(opened):
         where = f"the record at byte {offset}"
         if not whole:
@@ -115,6 +115,7 @@ def _numbers(opened: UntrustedFile, values: FlatValues) -> Iterator[tuple[int, s
                 if (number, wire) == HISTORY:
                     for step, key, value in _history(history, values):
                         yield step, key, value, where
+        # `json.loads` recurses, and the run chose how deep its values are nested
         except (MalformedEventError, ValueError, OverflowError, RecursionError) as error:
             raise opened.fault(f"{where} is not a record of the client") from error
 
@@ -139,10 +140,13 @@ def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes, bool]]:
                 raise opened.fault(f"the record at byte {began} is truncated", hint=CUT_HINT)
             return
         kind, data, end = _piece(opened, offset)
+        # A record may begin only outside another one, and continue only inside. Anything else means
+        # that data is missing.
         if (kind in BEGINS) != (began < 0):
             raise opened.fault(f"the piece at byte {offset} is out of order", hint=CUT_HINT)
         began = offset if began < 0 else began
         length += len(data)
+        # a long record is kept only up to the limit, so that memory is bounded
         record += data[: MAX_RECORD_BYTES - len(record)]
         if kind in {FULL, LAST}:
             yield began, bytes(record), length <= MAX_RECORD_BYTES
