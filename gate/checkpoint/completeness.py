@@ -227,6 +227,7 @@ class _Sorting:
             # A rate may be a tensor without a readable number; then only its key counts.
             self.group_settings[key] = max(number or 0.0, self.group_settings.get(key, 0.0))
             return
+        # the empty state of an optimizer that has not stepped
         if isinstance(leaf, ValueLeaf) and leaf.kind.startswith("empty"):
             return
         self._add(Part.OPTIMIZER, _until(path, ("/state{", "/state/")) or _first_keys(path))
@@ -324,11 +325,15 @@ class _Sorting:
         for place, count in self._integers.items():
             if count == PYTHON_INTEGERS:
                 self._add(Part.PYTHON, place)
+        # groups without a state: an optimizer that keeps nothing for its parameters
         if not self.slots and self.groups:
             for place in self.groups:
                 self._add(Part.OPTIMIZER, place)
+        # Without groups and without a known key, this layout is not understood. No moment may then
+        # be reported as missing.
         if self.slots and not self.groups and not _KNOWN_SLOTS & set(self.slots):
             self.odd[OPTIMIZER] |= self.places[Part.OPTIMIZER]
+        # a recognised state of NumPy or Python consists of several leaves, and none of them is odd
         known = tuple(
             f"{place}{below}"
             for part in (Part.NUMPY, Part.PYTHON)
@@ -468,6 +473,7 @@ def needs_of_file(contents: Contents) -> tuple[Need, ...]:
     if contents.scheduled:
         why = "the optimizer's groups have an initial_lr, which only a scheduler writes"
         needs.append(Need(part=Part.SCHEDULER, why=why))
+    # file names such as `rng_state_3` show how many ranks saved a state
     absent = sorted(set(range(max(contents.ranks, default=0) + 1)) - contents.ranks)
     if contents.ranks and absent:
         count = max(contents.ranks) + 1

@@ -138,7 +138,8 @@ def _random(
             if name in rank_state.drawn
         }
         if states and name not in seeded:
-            # ranks with equal states can all resume from one saved state
+            # Ranks with equal states can all resume from one saved state. If some rank reported
+            # nothing, only one state is known to be needed.
             count, owner = len(states) if every else 1, "rank"
             devices = max(rank_state.devices_drawn for rank_state in carried.values())
             if part is Part.CUDA and devices > count:

@@ -58,6 +58,7 @@ def logged_names(files: Files, folder: Path, shown: str) -> tuple[str, ...]:
 
     Raises `EvidenceError` if a link or a file is in its place, and above 20,000 names.
     """
+    # whether a run has to be here is the caller's decision
     if not files.exists(folder):
         return ()
     try:

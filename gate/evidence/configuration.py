@@ -28,6 +28,7 @@ SOURCES: Final = {
     "hydra": "Hydra's configuration",
     "omegaconf": "the OmegaConf configuration",
 }
+# file names contain dots too, so a value's own name begins after the suffix
 _IN_FILE: Final = re.compile(r"(.+?\.(?:yaml|yml|toml|json))(?:\.(.*))?\Z")
 
 

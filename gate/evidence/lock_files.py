@@ -99,7 +99,8 @@ class LockFile(Document):
 class PinnedPackage(Document):
     """A package that may be installed: one version, the hashes of its files, and a marker.
 
-    The patterns of the fields guarantee that `line` cannot contain anything else.
+    The patterns of the fields guarantee that `line` cannot contain anything else. This holds even
+    if an attacker controls the reader that filled the fields (T5).
     """
 
     name: str = Field(max_length=MAX_PACKAGE_TEXT, pattern=rf"^{DISTRIBUTION}$")

@@ -103,6 +103,7 @@ def read_pinned(shown: str, data: bytes) -> tuple[PinnedPackage, ...]:
     if len(data) > MAX_REQUIREMENTS_BYTES:
         raise DocumentError(f"{shown} is above 4 MiB", hint="Name a lock file of the training.")
     try:
+        # a byte order mark belongs to the encoding and is no fault of the file
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(
@@ -116,6 +117,8 @@ def read_pinned(shown: str, data: bytes) -> tuple[PinnedPackage, ...]:
             packages.append(read)
         else:
             refused.append((number, read))
+        # every refused line is reported at once, up to a limit, because the pull request chooses
+        # their number
         if len(refused) > MAX_REFUSALS or len(packages) > MAX_PACKAGES:
             break
     if len(packages) > MAX_PACKAGES:
@@ -178,6 +181,8 @@ def _package(line: str) -> PinnedPackage | _Refused:
     options = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     hashes: list[str] = []
     waiting = iter(words[options:])
+    # the only option that is accepted is a hash: any other one changes where code comes from or how
+    # it is installed
     for word in waiting:
         name, equals, value = word.partition("=")
         if name != HASH:
@@ -243,6 +248,7 @@ def _marker(text: str) -> str | _Refused:
 
     https://packaging.python.org/en/latest/specifications/dependency-specifiers/#environment-markers
     """
+    # written again word by word, so that nothing reaches the installer that was not understood here
     written: list[str] = []
     # `expected` is the kind of word that may come next. A comparison is an operand, an operator and
     # an operand; `sides` counts its operands.

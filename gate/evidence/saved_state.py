@@ -124,6 +124,7 @@ def left_state(files: Files, out: Path, process: ProcessFiles) -> ReadState:
     with open_untrusted(files, out / name, name, max_bytes=MAX_LEAVES_BYTES) as opened:
         data = opened.read_at(0, opened.size_bytes)
         state = read_document(StateLeaves, data, name, max_bytes=MAX_LEAVES_BYTES)
+    # a leaf under another prefix would pass as part of another rank's state
     strays = [leaf.path for leaf in state.leaves if not leaf.path.startswith(f"{prefix}/")]
     if (state.rank, state.pid) != (process.rank, process.pid) or strays or not state.leaves:
         raise EvidenceError(

@@ -18,8 +18,11 @@ from gate.settings.variations import Setting
 from gate.system.git.changes import MAX_HUNKS, ChangedLines
 from gate.text.document import Document
 
+# the harness ends a trace at this number of calls, and records at most `MAX_EXECUTED` lines that
+# ran
 MAX_CALLS: Final = 20_000
 MAX_GIVEN: Final = 48
+# the harness lists at most this many calls that wrote a value
 MAX_PRODUCERS: Final = 64
 MAX_EXECUTED: Final = 20_000
 MAX_RANKS: Final = 64

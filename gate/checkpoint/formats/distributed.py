@@ -312,6 +312,7 @@ def read_distributed(folder: UntrustedFolder) -> tuple[StateContent, set[str]]:
             leaves += below(entry.path, _saved(shards, entry.place, entry.path).leaves)
         else:
             leaves.append(_tensor_leaf(opened, shards, entry))
+        # checked after every entry, so that memory stays bounded while the shards are read
         if len(leaves) > MAX_VISITS:
             raise folder.fault(f"holds more than {MAX_VISITS:,} values")
     content = StateContent(shown=folder.shown, format=FORMAT, leaves=tuple(leaves))

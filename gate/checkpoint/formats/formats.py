@@ -312,6 +312,7 @@ def _contents(
 def _keys(folder: UntrustedFolder, names: list[str]) -> list[str]:
     """Return the stem of each file's name, or its full name if another file has the same stem."""
     stems = [name if folder.is_folder(name) else PurePosixPath(name).stem for name in names]
+    # a folder may contain `model.*` and `pytorch_model.*`, which must not become one
     if MODEL not in stems:
         stems = [MODEL if stem == OLD_MODEL else stem for stem in stems]
     counts = Counter(stems)

@@ -183,6 +183,7 @@ def _object_leaves(body: Body, header: _Header, path: str) -> list[Leaf]:
 
 
 def _read_header(body: Body) -> _Header:
+    # the length of the header takes up to four more bytes, depending on the version
     fixed = body.head(FIXED_BYTES + 4)
     length_bytes = LENGTH_BYTES.get(fixed[len(MAGIC)], 0) if len(fixed) > FIXED_BYTES else 0
     start = FIXED_BYTES + length_bytes
