@@ -3,7 +3,7 @@
 A part is recognised by its shape first and by its name second, because scripts choose the names. An
 optimizer has `param_groups`. A scheduler has `last_epoch` beside a counter of calls. A GradScaler
 has a `growth_factor`. The random state of torch is 5,056 bytes on the CPU and 16 on a GPU. Python's
-is 625 integers behind a version. NumPy's contains the name of its bit generator.
+is 625 integers after a version. NumPy's contains the name of its bit generator.
 
 What a training needs is known from its own run (`Need`). A file that is looked at alone only shows
 what every training needs, and what the file itself proves to have existed. A part is never reported

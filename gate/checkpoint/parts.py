@@ -23,7 +23,7 @@ PARTS = (MODEL, OPTIMIZER, RANDOM, OTHER)
 KEYS = re.compile(r"/([^/\[{<]*)")
 # splits snake_case, camelCase and capitals: `lr_scheduler`, `lrScheduler`, `EMAModel`
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-# every torch optimizer's `state_dict()` has these two keys, whatever the script calls it
+# every torch optimizer's `state_dict()` has these two keys, under any name of the optimizer
 INSIDE_AN_OPTIMIZER = re.compile(r"/param_groups(?:$|\[)|/state\{")
 
 OPTIMIZER_NAMES = ("optim.", "optimizer.")
@@ -48,9 +48,9 @@ PROGRESS_WORDS: Final = frozenset({
 
 
 def part_of(path: str, kind: str, *, tensor: bool) -> str:
-    """Return the part that the leaf at `path` belongs to: the first telling key decides.
+    """Return the part that the leaf at `path` belongs to: the first key that names a part decides.
 
-    Without such a key a tensor belongs to `model` and a value to `other`. `kind` is the dtype of a
+    If no key does, a tensor belongs to `model` and a value to `other`. `kind` is the dtype of a
     tensor or the kind of a value.
     """
     # A substring test costs much less than a regular expression, and most paths contain neither.
@@ -85,7 +85,7 @@ def _holds_options(path: str, end: int) -> bool:
 
 
 def _part_of_leaf(key: str, part: str, *, plain: bool) -> str:
-    """Return the part of a leaf that is directly at the telling key."""
+    """Return the part of a leaf that is directly at the deciding key."""
     if key == "generator":
         # torch.Generator.get_state(); a network called `generator` has keys below this one
         return RANDOM
@@ -94,23 +94,23 @@ def _part_of_leaf(key: str, part: str, *, plain: bool) -> str:
 
 
 def _part_of_dotted(key: str) -> str | None:
-    """Return the part that a key with a dot tells.
+    """Return the part that a key with a dot names, or None.
 
-    Such a key is a parameter's name and tells nothing, unless it begins with an optimizer's name.
+    It is a parameter's name and names no part, unless it begins with an optimizer's name.
     """
     return OPTIMIZER if key.startswith(OPTIMIZER_NAMES) else None
 
 
 @lru_cache(maxsize=4096)
 def _tells(above: str) -> bool:
-    """Return whether any key of a path tells a part."""
+    """Return whether any key of a path names a part."""
     keys = KEYS.findall(above)
     return any(_part_of_dotted(key) if "." in key else _part_of_key(key) for key in keys)
 
 
 @lru_cache(maxsize=4096)
 def _part_of_key(key: str) -> str | None:
-    """Return the part that a key without a dot tells, or None."""
+    """Return the part that a key without a dot names, or None."""
     words = frozenset(word.lower() for word in WORDS.findall(key))
     if any(word == "opt" or word.startswith("optim") for word in words):
         words |= {"optimizer"}
@@ -164,8 +164,8 @@ class Excluded:
     leaves: int
 
 
-# Classes of objects that are really such a path, time or version. An object of any other class is
-# kept whatever its key is called, because creating it may run code.
+# Classes of objects that are paths, times or versions. An object of any other class is kept under
+# any key, because creating it may run code.
 PATHS: Final = frozenset({
     f"{module}:{name}" for module in ("pathlib", "pathlib._local") for name in (
         "Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath",
@@ -294,7 +294,7 @@ class _Matcher:
         match = pattern.fullmatch(path) if rules else None
         if match is None or match.lastindex is None:
             return None
-        # patterns contain no groups, so the number of the matched group is that of its rule
+        # patterns contain no groups, so the matched group has the number of its rule
         return rules[match.lastindex - 1]
 
 

@@ -159,8 +159,8 @@ class KeptFiles:
         self._adapter.write_bytes(folder / OUTPUT_FILE, output)
         digests = {OUTPUT_FILE: sha256_hex(output)}
         for captured in taken:
-            # The file is moved and not read again, so the digest stays that of the bytes that were
-            # read.
+            # Move the file and do not read it again: the digest covers the bytes that were read
+            # before.
             self._adapter.move_file(captured.path, folder / captured.kept_name)
             digests[captured.kept_name] = captured.sha256
         self.files += [

@@ -284,7 +284,7 @@ class Rows(Facts[Row]):
 
 
 class NumberRows(Rows[Row]):
-    """Records that consist of numbers, the step first; each column holds the numbers of one field.
+    """Records that consist of numbers, the step first; each column has the numbers of one field.
 
     Two instances are equal if all bits are equal.
     """

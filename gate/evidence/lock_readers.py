@@ -28,8 +28,8 @@ MAX_PROBLEM: Final = 500
 OWN_SOURCES: Final = ("editable", "virtual", "directory", "path", "workspace")
 CONDA_ENDS: Final = (".conda", ".tar.bz2")
 _NAME: Final = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$")
-# The repetitions are possessive (`*+`, from Python 3.11), so the matcher never backtracks. The time
-# for a line is then proportional to its length, whatever the pull request wrote.
+# The repetitions are possessive (`*+`, from Python 3.11), so the matcher never backtracks. A pull
+# request may write any line, and its time is still proportional to its length.
 _PINNED: Final = re.compile(
     r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*+)\s*+(?:\[[^\]]*+\])?+\s*+===?\s*+"
     r"(?P<version>[^\s;,*]++)\s*+(?:;.*+)?$"
@@ -79,7 +79,7 @@ def is_explicit(data: bytes) -> bool:
 
 
 def is_pylock(name: str) -> bool:
-    """Return whether a name is that of a PEP 751 lock file: pylock.toml or pylock.NAME.toml."""
+    """Return whether PEP 751 allows this name for a lock file: pylock.toml or pylock.NAME.toml."""
     return _PYLOCK.match(name) is not None
 
 

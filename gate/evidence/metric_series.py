@@ -398,8 +398,8 @@ def file_metrics(files: Files, path: Path, shown: str) -> ReadMetrics:
     """Return each number of a JSON Lines file as `file.<key>` in float64, at the line's `step`.
 
     Objects and lists are flattened (`file.eval.loss`, `file.per_class.0`). A boolean is 0 or 1;
-    null is no value. Text and values that are nested too deep, too wide or too many are passed
-    over, and listed by name.
+    null is no value. Text and values that are nested too deep, too wide or too many are skipped,
+    and listed by name.
 
     Raises `MissingOutputError` if the file does not exist. Raises `EvidenceError` or
     `DocumentError` naming the line if it is not a JSON object, has no integer `step`, or has an

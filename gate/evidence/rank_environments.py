@@ -77,7 +77,7 @@ def _plain_map(texts: Mapping[str, str], most: int) -> dict[str, str]:
 def leave_out_packages(run: RunEvidence, patterns: Sequence[str]) -> RunEvidence:
     """Return the run with the distributions that match these patterns ignored in its environment.
 
-    Whatever the run itself says about ignored packages is replaced: only the settings decide.
+    Only the settings decide what is ignored, so the run's own list is replaced.
     """
     environment = run.environment
     ignored = tuple(

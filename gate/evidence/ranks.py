@@ -56,10 +56,10 @@ LAUNCHERS = ("ray.", "submitit.", "joblib.", "concurrent.futures.", "distributed
 def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> RunEnd:
     """Return how the ranks ended, and whether a failed command is excused by the gate's stop.
 
-    A failed command is excused (`by_stop`) if all of this holds: every rank was stopped by the
-    gate, there are as many ranks as each rank was told, and none ended with an exception of its
-    own. Besides, the launcher must have failed because of the stop alone: its exception contains
-    the stop, or it is an exception of a launcher and all ranks reported a normal end.
+    A failed command is excused (`by_stop`) if all of this is true: the gate stopped every rank, the
+    number of ranks is each rank's world size, and no rank ended with an exception of its own.
+    Besides, the launcher must have failed because of the stop alone: its exception contains the
+    stop, or it is an exception of a launcher and all ranks reported a normal end.
 
     Raises `EvidenceError` if a file cannot be read.
     """
@@ -90,9 +90,9 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
 
 
 def refuse_crashed(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> None:
-    """Raise `EvidenceError` if a rank ended with an exception, whatever the command's exit code.
+    """Raise `EvidenceError` if a rank ended with an exception although its command exited with 0.
 
-    The records of such a rank may be complete up to the exception, but the training still failed.
+    The records of this rank may be complete up to the exception, but the training still failed.
     """
     trained = {process for process in processes if HarnessFile.STEPS in process.kinds}
     failed = tuple(_failed(_read(files, out, processes), trained))
@@ -138,7 +138,7 @@ def _failed(ended: dict[ProcessFiles, Ended], trained: set[ProcessFiles]) -> Ite
 
 
 def _as_many_as_known(summaries: dict[ProcessFiles, Summary]) -> bool:
-    """Return whether there are as many ranks as each rank was told.
+    """Return whether the number of ranks is the world size that each rank recorded.
 
     A rank that crashed early leaves no summary, and is noticed only by this count.
     """
@@ -460,7 +460,7 @@ def _check_steps(rank: TrainedRank) -> None:
             hint="Only the harness may write into its output folder.",
         )
     numbers = len(np.unique(steps))
-    # N different numbers of which the highest is N leave no gap
+    # if N different numbers have N as their maximum, there is no gap
     if numbers != rank.last_step or rank.summary.steps != rank.last_step:
         raise EvidenceError(
             f"{name}: {numbers} steps up to step {rank.last_step}, and the summary counts "

@@ -58,7 +58,7 @@ class StateRoots(Document):
     """The digest of a state, as `repro-gate digest` gives it for the file or folder at `member`.
 
     `member` is the place of the state in the package; it is empty for a state that is not packed.
-    `parts` holds the roots of model, optimizer, random state and the rest; `root` is the digest
+    `parts` has the roots of model, optimizer, random state and the rest; `root` is the digest
     over all of them.
     """
 
@@ -209,7 +209,7 @@ class CheckpointManifest(Document):
     """Every tensor and plain value of a training state, sorted by name, with the roots over them.
 
     `algorithm` and `hash` name how the digests were computed; digests of different algorithms are
-    never compared. `parts` holds the roots of model, optimizer, random state and the rest; `root`
+    never compared. `parts` has the roots of model, optimizer, random state and the rest; `root`
     is the digest over these. `optimizer_settings` maps the name of a leaf to its number; it is
     shown to readers and ignored by the decision. `sketches` maps the digest of a weight or buffer
     to its sketch, from which the distance to another state can be estimated.
@@ -277,8 +277,8 @@ Devices = Annotated[tuple[DeviceFacts, ...], Field(max_length=64)]
 class HarnessProcess(Document):
     """The settings that one process of the training attested, read back from torch.
 
-    `before` holds the settings that torch had before the harness changed any, `applied` those
-    after. `variables` holds the knobs that are environment variables, and other variables that are
+    `before` has the settings that torch had before the harness changed any, `applied` those
+    after. `variables` has the knobs that are environment variables, and other variables that are
     known to change results. `devices` lists every GPU that the process can see. `node` is the name
     of the machine; it is informational.
     """

@@ -184,8 +184,8 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
         not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
         sketched = sketches(counted, available_threads(), MAX_SKETCHES)
         contents = contents_of(content)
-    # Names and texts alone are equal in every run. A state with nothing else would pass whatever
-    # was trained (T4).
+    # Names and texts alone are equal in every run. A state with nothing else would pass after any
+    # training (T4).
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in digest.leaves):
         raise EvidenceError(
             f"{shown}: holds no tensor and no number to compare",

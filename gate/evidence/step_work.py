@@ -32,7 +32,7 @@ OptimizerKind = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}$")]
 def is_told(step: int) -> bool:
     """Return whether the input of a step is reported.
 
-    These are the same steps in every run, whatever its speed.
+    Every run reports the same steps, at any speed.
     """
     return step <= EACH_STEP_UNTIL or step & (step - 1) == 0
 

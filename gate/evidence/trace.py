@@ -72,7 +72,7 @@ class TracedValue(Document):
     """A tensor that a call took or returned; a list of tensors is one value.
 
     `form` is type and shape. `layout` describes the memory layout if it is unusual. `digest` is
-    empty if the values were not read. `sample` holds up to eight values in `float.hex` form.
+    empty if the values were not read. `sample` has up to eight values in `float.hex` form.
     `made_by` are the numbers of the calls that last wrote this memory, or `NOBODY` if none of them
     was traced. `unset_by` are the calls that left part of the memory unwritten. `odd` says that the
     tensor contains NaN or, without NaN, an infinity. `overwritten` is true if the call only writes
@@ -305,7 +305,7 @@ class ShownChange(Document):
 
     @property
     def candidates(self) -> bool:
-        """Whether the hunks are separate candidates, each of which ran.
+        """Whether the hunks are separate candidates that all ran.
 
         Several hunks with removed lines are code that was moved, which is one change.
         """
@@ -500,7 +500,10 @@ class TriedSettings(Document):
 
     @property
     def helping(self) -> TriedSetting | None:
-        """The setting that certainly helps, or None; one that points to a cause comes first."""
+        """The setting that certainly helps, or None.
+
+        If several do, a setting that points to a cause comes first.
+        """
         certain = [trial for trial in self.tried if self.is_certain(trial)]
         return next(iter((*(trial for trial in certain if trial.telling), *certain)), None)
 

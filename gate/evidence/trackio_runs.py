@@ -39,7 +39,7 @@ def trackio_metrics(
     """Return each logged number whose name matches a pattern, as `trackio.<name>` in float64.
 
     Objects and lists are flattened like those of a metrics file. Text, media and values that are
-    nested too deep, too wide or too many are passed over, and listed by name. What the client notes
+    nested too deep, too wide or too many are skipped, and listed by name. What the client notes
     about the machine is not read.
 
     Raises `EvidenceError` for a damaged file, a repeated step and several runs. If metrics are

@@ -64,7 +64,7 @@ def wandb_metrics(
     """Return each logged number whose name matches a pattern, as `wandb.<name>` in float64.
 
     Objects and lists are flattened like those of a metrics file. Text, media and values that are
-    too long, nested too deep, too wide or too many are passed over, and listed by name.
+    too long, nested too deep, too wide or too many are skipped, and listed by name.
 
     Raises `EvidenceError` for a damaged file, a repeated step and several runs. If metrics are
     `required`, raises `MissingOutputError` if there is no run or no matching number.

@@ -227,8 +227,7 @@ def _paths(node: object) -> dict[str, str]:
         if not isinstance(keys, tuple) or not keys:
             raise fault(f"{short_text(name)} has invalid keys")
         paths[name] = "".join(_key_part(name, key) for key in keys)
-        # Torch loads tensors by this name. With different keys, the path would be that of another
-        # tensor.
+        # Torch loads tensors by this name. Different keys would give the path of another tensor.
         if ".".join(map(str, keys)) != name:
             raise fault(f"{short_text(name)} has the keys of another name")
     return paths

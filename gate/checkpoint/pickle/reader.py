@@ -324,8 +324,8 @@ def _reduce(machine: Machine, position: int) -> int:
 def _new_object(machine: Machine, position: int) -> int:
     """NEWOBJ: push an object that is made by `__new__` alone.
 
-    The table of known calls does not apply: without `__init__`, a set or a Counter stays empty
-    whatever its arguments are.
+    The table of known calls does not apply: without `__init__`, a set or a Counter stays empty and
+    ignores its arguments.
     """
     arguments, function = machine.stack.pop(), machine.stack.pop()
     machine.push_object(opaque_call(function, arguments, is_new=True))
