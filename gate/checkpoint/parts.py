@@ -1,7 +1,7 @@
 """Decide which part of a state a leaf belongs to, and which leaves a digest leaves out.
 
 The words in the tables are keys of real checkpoints: PyTorch's own examples, Lightning, the Hugging
-Face trainers, timm, nanoGPT, DiT, detectron2, Composer, and pairs of adversaries. docs/digest.md
+Face trainers, timm, nanoGPT, DiT, detectron2, Composer, and GANs. docs/digest.md
 specifies the rules.
 
 A pattern is a path in which `*` stands for any text without a slash and `**` for any text.

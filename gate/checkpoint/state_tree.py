@@ -220,7 +220,7 @@ def _walk(root: object, budget: _Budget, set_nesting: int) -> Iterator[tuple[str
             raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
         _check_names(path, children)
         for part, child in children:
-            # Tensors are most of a state and have no children, so they skip the queue.
+            # Tensors are most of a state and have no children, so they are yielded at once.
             if type(child) is TensorNode:
                 yield path + part, child
             else:

@@ -175,7 +175,7 @@ def _refuse_crashed(
 
 
 def _boundaries(files: Files, out: Path, ranks: tuple[TrainedRank, ...]) -> tuple[Boundary, ...]:
-    """Return the state of each rank where it was interrupted, or before its first update after."""
+    """Return the state of each rank where it was interrupted, or where it was resumed."""
     boundaries = (
         read_own_document(files, out, rank.files, HarnessFile.BOUNDARY, BoundaryFile)
         for rank in ranks
@@ -205,7 +205,7 @@ def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
         for rank in ranks
         for problem in rank.summary.problems
     ]
-    # a default run only measures the cost, so an incomplete observation is a note
+    # a default run mainly measures the cost, so an incomplete observation is only noted
     if run.mode.is_strict:
         refuse_problems("the harness could not observe everything", problems)
     return problems

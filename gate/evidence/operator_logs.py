@@ -158,7 +158,7 @@ _OVERRIDE_TEXTS = ("name", "before", "after", "file")
 
 
 def refuse_overrides(run: RunEvidence, mode: OnOverride) -> None:
-    """Raise `EvidenceError` if a strict run overrode settings and the policy says `fail`.
+    """Raise `EvidenceError` if `mode` is `fail` and a strict run overrode settings of the gate.
 
     Seeds of the script's own and suspended determinism are allowed in every mode.
     """

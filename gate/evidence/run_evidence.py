@@ -373,9 +373,9 @@ class ReplicaDrift(Document):
 class RunEvidence(Document):
     """Everything that one run is judged by.
 
-    `metrics` and `steps` are those of rank 0 and the digests of all ranks together. `ranks` has the
+    `metrics` are those of rank 0, and `steps` the digests of all ranks together. `ranks` has the
     record of each rank; it is empty if only one rank trained. `nodes` are the nodes of a cluster
-    that the run used; their facts are in `environment`.
+    that the run used; their facts are part of the environment.
 
     `constant_infinities` names leaves that held the same infinities before the first forward pass;
     `not_finite` does not list these leaves. `left_out` has a sentence for each kind of tensor or
@@ -391,12 +391,12 @@ class RunEvidence(Document):
     surroundings. `live_threads` has each step at which the number of Python threads on rank 0
     changed. `resumability` is what train.checkpoint lacks for an exact resume. `replica_drift` is
     where replicas of one model first differ. `parameter_names` maps the place of a parameter's
-    optimizer state to the leaf that is the parameter. `rank_facts` are facts about the ranks'
-    machines.
+    optimizer state to the leaf that is the parameter. `rank_facts` has facts about each rank's
+    process and machine.
 
     `boundaries` has the state of each rank where it was interrupted, or before its first update
-    after it was resumed. `configuration` has the values that rank 0 parsed, composed and read
-    from files of the commit.
+    after it was resumed. `configuration` has the values that rank 0 parsed, composed and read from
+    files of the commit.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA

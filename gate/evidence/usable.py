@@ -25,8 +25,8 @@ def refuse_unusable(
     """Raise an error for a run whose evidence cannot be compared.
 
     Raises `EvidenceError` if the files belong to another run, if ranks have different packages, or
-    if settings were overridden and the policy says `fail`. If two runs were read from the same
-    files, nobody would see a difference between them.
+    if settings were overridden and determinism.on_override is `fail`. If two runs were read from
+    the same files, nobody would see a difference between them.
 
     Raises `RunError` if train.device is cuda and the training ran on the CPU, because every later
     comparison would be meaningless. `missed` says why the GPU was not used, if that is known.
