@@ -158,6 +158,10 @@ class MetricSource(StrEnum):
     STDOUT = "stdout"
 
 
+# one training may use every source, and each notes up to its own limit
+MAX_ALL_PASSED_OVER: Final = len(MetricSource) * MAX_PASSED_OVER
+
+
 class MetricSeries(Document):
     """One metric of a run, with its points in the order of the steps."""
 
@@ -430,7 +434,7 @@ class RunEvidence(Document):
     live_threads: Annotated[tuple[LiveThreads, ...], Field(max_length=MAX_STEP)] = ()
     children: tuple[UnattestedChild, ...] = ()
     unused_settings: Annotated[tuple[UnusedSetting, ...], Field(max_length=100)] = ()
-    passed_over: Annotated[tuple[PassedOver, ...], Field(max_length=2 * MAX_PASSED_OVER)] = ()
+    passed_over: Annotated[tuple[PassedOver, ...], Field(max_length=MAX_ALL_PASSED_OVER)] = ()
     weaker_children: tuple[WeakerChild, ...] = ()
     parameter_names: Annotated[
         dict[Annotated[str, Field(pattern=PLACE_PATTERN)], Annotated[str, Field(max_length=1000)]],
