@@ -125,7 +125,7 @@ class EndedRuns:
     def move_here(self, root: Path, varied: Varied | None = None) -> RunFolders:
         """Move a run's files from its lane to the common place; all its processes must be gone.
 
-        The lane's root folder stays, because other runs have theirs mounted at its path.
+        The common root folder itself stays, because other runs have their lanes mounted there.
         """
         source, target = run_folders(root, varied), run_folders(self._place, varied)
         if source != target:
@@ -578,7 +578,7 @@ class Trainings:
         return read
 
     def _repeated(self, begun: Begun) -> RunEvidence:
-        """Run it again alone: another run took its memory, time or port, so it is not at fault."""
+        """Run it again alone: its neighbours may have taken its memory, time or port."""
         self._failed_beside[begun.planned.label] = begun.beside
         self._tell_repeated(begun)
         return self.run(begun.planned)
