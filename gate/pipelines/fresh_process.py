@@ -87,7 +87,7 @@ CRASH_HINT = (
 
 
 class FreshReader:
-    """One confined process for all questions, alive while the `with` body runs.
+    """One confined process for all questions, alive while the reader's context is open.
 
     `parser_unsandboxed_reason` says why the process runs under the gate's own account, if it does.
     """

@@ -278,7 +278,7 @@ class SettingsQuestion(FileQuestion[GateSettings]):
 
 
 class BaselineQuestion(FileQuestion[Baseline]):
-    """The baseline of a pull request's head; `path` is a folder."""
+    """The baseline of a pull request's head, which is a folder."""
 
     task: Literal["baseline"] = "baseline"
 
