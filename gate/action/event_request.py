@@ -46,6 +46,7 @@ def _request(
     named_base = trusted_base or inputs.base
     base = git.resolve(named_base) if named_base else None
     path = inputs.config or FILE_NAME
+    # an input may name a base for comparison, but only the event's base is trusted to decide
     trusted = git.read_file(base, path) if base and trusted_base else None
     # the base's file wins even if head has another one, which is shown but not obeyed (T2)
     text = trusted if trusted is not None else _proposed_baseline(git, head, path)
@@ -83,6 +84,7 @@ def _request(
         request = replace(request, history=history)
     if trusted_base is None or base is None:
         return request
+    # shown to the reviewer, because these files decide over later changes once merged
     changes = _policy_changes(request, (base, head), git, head_files)
     environment = brought_environment(request, head_files.settings, git)
     return replace(request, policy_changes=changes, environment_change=environment)

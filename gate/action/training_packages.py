@@ -64,6 +64,7 @@ def head_requirements(name: str, workspace: Path) -> bytes:
             hint="Name the lock file relative to the repository's root.",
         )
     files = LocalFiles()
+    # root reads this file: a link in the checkout could make it read any file of the machine
     files.refuse_links(workspace / path, below=workspace)
     if not files.exists(workspace / path):
         raise SettingsError(
@@ -83,6 +84,7 @@ def base_requirements(name: str, variables: Mapping[str, str]) -> bytes:
     context = read_context(variables, event, read_inputs(variables).mode)
     if context.trusted_base is None:
         return b""
+    # from the commit and not from the workspace, which contains head
     repository = GitRepository(context.workspace)
     return repository.read_file(repository.resolve(context.trusted_base), name) or b""
 
@@ -147,9 +149,11 @@ def install_base(call: Call, locked: bytes) -> None:
     """
     try:
         data = base_requirements(call.name, call.variables)
+        # equal lock files need only one environment, in which both commits train
         if data and data != locked:
             install_packages(call, data, BASE, " of the base commit")
     except GateError as fault:
+        # half an environment must not look like the base commit's packages
         LocalFiles().remove_tree(call.place / BASE)
         notice = notice_annotation("without the base commit's packages", str(fault))
         sys.stdout.write(f"{notice}\n")
@@ -159,6 +163,7 @@ def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
     """Install both environments, the base commit's first; raise `GateError`."""
     workspace = Path(variables.get("GITHUB_WORKSPACE", "."))
     files = LocalFiles()
+    # removed first, so that a later fault leaves no environment of an earlier call
     for folder in (HEAD, BASE):
         files.remove_tree(place / folder)
     locked = head_requirements(name, workspace)
@@ -184,6 +189,7 @@ def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
             install_base(call, locked)
             install_packages(call, locked, HEAD)
         finally:
+            # a signal during the clean-up must not leave processes of the account behind
             with interrupts.deferred():
                 end_account(isolation)
                 for account in isolation.own_accounts:
@@ -204,6 +210,7 @@ def main() -> None:
     """Install the packages, or leave the fault in a file and exit with its code."""
     name, place = sys.argv[1:]
     path = Path(place) / FAULT_FILE
+    # an earlier call's fault must not be reported as this one's
     LocalFiles().remove_tree(path)
     try:
         install_both(name, Path(place), os.environ)

@@ -144,8 +144,8 @@ class Bisected:
 def bisect(request: GateRequest, adapters: Adapters, call: BisectCall) -> Bisected:
     """Find the culprit; trained evidence is kept below `--out` and reused by later calls.
 
-    Raises `SettingsError` if no difference lies between the two ends, or they are no proper ends.
-    If the training of an end fails, its error is raised.
+    Raises `SettingsError` if the two ends do not differ, or are no proper ends. If the training of
+    an end fails, its error is raised.
     """
     suspects = _checked_ends(adapters, call)
     claim_out(request.out, adapters.files)
@@ -208,6 +208,7 @@ def needed_runs(most_frequent: int, runs: int, *, confidence: float, commits: in
     divided by `commits`, the number of commits that may be called good.
     """
     share = expected_share(most_frequent, runs)
+    # solve commits * q^(n-1) <= 1 - confidence for n
     return max(PAIR, 1 + math.ceil(math.log((1 - confidence) / max(1, commits)) / math.log(share)))
 
 
@@ -257,6 +258,8 @@ class _Search:
         good, bad = [self.call.good], self.call.bad
         while True:
             left = self._left(bad, good)
+            # the bad end is judged already; a skipped commit stays among those that may be the
+            # culprit
             untried = [
                 candidate for candidate in left if candidate != bad and not self._skipped(candidate)
             ]
@@ -294,10 +297,13 @@ class _Search:
         """Train both ends and find out what the bad one has that the good one lacks."""
         call, progress = self.call, self.adapters.progress
         least = self.request.strict_runs
+        # the good end first: only a run shows the environment, and kept runs count only in that
         good = self._good_end(least, begin=True)
         progress.step(f"the bad end: {self._shown(call.bad)}")
         with _end("--bad", call.bad):
             bad = self._more(call.bad, least)
+        # a bad end that repeats itself decides the search after `repeats` runs; otherwise the fault
+        # is rare
         if self._not_finite(bad) or (
             distinct_results(bad) == 1 and not self._like(good[0], bad[0])
         ):
@@ -341,6 +347,7 @@ class _Search:
             f"how often does the bad end differ from itself? {call.max_runs} runs at most"
         )
 
+        # at least five runs, even if three of them deviate earlier (docs/bisect.md)
         def enough(runs: Runs) -> bool:
             struck = len(runs) - most_frequent_result(runs)
             return len(runs) >= LEAST_SAMPLE and struck >= STRUCK
@@ -356,11 +363,13 @@ class _Search:
                 hint=f"Name another bad commit, or a higher --max-runs: {runs} miss "
                 f"{missed * 100:.0f} % of the faults that strike one run in ten.",
             )
+        # a binary search judges about log2 of the commits; the good end is one more
         commits = 1 + math.ceil(math.log2(suspects + 1))
         needed = needed_runs(frequent, len(bad), confidence=call.confidence, commits=commits)
         ends = _Ends(
             good=good,
             sought=Sought.NONDETERMINISM,
+            # with fewer runs than needed the document reports the lower confidence
             needed=min(needed, call.max_runs),
             sample=len(bad),
             most_frequent=frequent,
@@ -403,6 +412,7 @@ class _Search:
 
     def _known(self, commit: str, ends: _Ends) -> bool:
         runs = tuple(self.runs.of(commit).runs)
+        # one difference proves a commit bad, while good takes all the runs
         return len(runs) >= ends.needed or bool(self._why_bad(runs, ends))
 
     def _answer(self, commit: str, ends: _Ends) -> CommitAnswer:
@@ -473,6 +483,7 @@ class _Search:
         trained = next((candidate for candidate in facts.parents if candidate in good), None)
         if trained is not None:
             return trained
+        # a parent from before the good end lacks what the good end has, so it is not comparable
         for parent in facts.parents:
             descends = self.adapters.git.merge_base(self.call.good, parent) == self.call.good
             if descends and self._answer(parent, ends) is CommitAnswer.GOOD:
@@ -491,6 +502,8 @@ class _Search:
             strikes = (ends.sample - ends.most_frequent) / ends.sample
             share = expected_share(ends.most_frequent, ends.sample)
             good = (trial for trial in self.judged.values() if trial.answer is CommitAnswer.GOOD)
+            # the risk that any good commit was called good by luck, at most the sum of the single
+            # risks
             confidence = max(0.0, 1 - sum(share ** (trial.runs - 1) for trial in good))
         if self.uncommitted:
             name = self.request.config_name

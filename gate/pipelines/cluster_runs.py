@@ -1,4 +1,4 @@
-"""Brings a run on cluster nodes home: reads reports, checks copies, names the node at fault."""
+"""Fetches a run's files from cluster nodes: reports, checked copies, and the node at fault."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Budget:
 def run_within(budget: Budget, clock: Clock, run: Callable[[], RunEvidence]) -> RunEvidence:
     """Make a run and charge its time to the budget, also when it fails.
 
-    Raises whatever error the run raises.
+    Raises the error of the run.
     """
     began = clock.now()
     try:

@@ -79,6 +79,8 @@ class DataPreparation:
         self._pointers = pointers
         self._ask = ask
         self._recorded = recorded
+        # by source and depth of reading: head and base usually declare the same data, and reading
+        # is slow
         self._known: dict[tuple[Path, Verify], tuple[Listing, tuple[DataStatistics, ...]]] = {}
 
     def of_commit(self, snapshot: Snapshot, folder: Path, *, required: bool) -> PreparedData:
@@ -96,6 +98,8 @@ class DataPreparation:
         for source in settings.data:
             for fetched in self.store.fetch(source, pointers.get(source.label, ())):
                 placed = self._placed(source, fetched, snapshot)
+                # checked for each data set before it is listed, since listing may read all of its
+                # bytes
                 refuse_overlap(prepared.fetched, placed, f"data: {placed.name}")
                 prepared = self._with(prepared, placed, source.verify, folder)
         return prepared
@@ -107,6 +111,7 @@ class DataPreparation:
         place = self._request.repository_path(source.at)
         target = snapshot.tree / place
         try:
+            # a link of the commit could lead the mount to a place outside of the tree
             self._adapters.files.refuse_links(target, below=snapshot.tree)
             taken = self._adapters.files.exists(target)
         except StorageError as fault:
@@ -125,6 +130,7 @@ class DataPreparation:
     def _with(
         self, prepared: PreparedData, fetched: FetchedData, verify: Verify, folder: Path
     ) -> PreparedData:
+        # without a source each run gets copies of single files, as for Git LFS
         if fetched.source is None:
             return self._with_copies(prepared, fetched, folder)
         listing, statistics = self._listed(fetched, fetched.source, verify, folder)
@@ -166,6 +172,7 @@ class DataPreparation:
         files, shown = self._adapters.files, folder / "data" / source.name
         files.fresh_folder(shown.parent)
         mounts: tuple[ReadOnlyMount, ...] = ()
+        # only a mount namespace can show the data at another path
         if self._isolation.guard is WriteGuard.MOUNT_NAMESPACE:
             # the reader's account may not be able to pass the folders above the data, so mount it
             mounts = (ReadOnlyMount(source=source, target=shown),)
@@ -193,6 +200,7 @@ class DataPreparation:
                 f"{fetched.name}: the training's account may not read {names}",
                 hint=f"Let every account read it: chmod -R o+rX {fetched.source}",
             )
+        # a mount makes the data visible even below a folder that the account may not enter
         if self._isolation.shows_mounts:
             return
         closed = self.store.closed_folder(fetched.source)
@@ -243,6 +251,8 @@ def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
         # each file costs a call of git, and most projects declare neither kind
         if kind not in kinds:
             return b""
+        # the base commit decides where data is fetched from (T2): a remote is reached with the
+        # gate's logins
         commit = request.base_commit or request.commit or git.resolve("HEAD")
         paths = dict.fromkeys((request.repository_path(name), name))
         texts = (git.read_file(commit, path) for path in paths)

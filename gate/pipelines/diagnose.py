@@ -121,8 +121,10 @@ def diagnose_kept(kept: KeptEvidence) -> Retold:
             hint="Only `repro-gate gate` and `repro-gate run` make evidence to diagnose.",
         )
     entry, why_none = _entry(kept, strict[0])
+    # evidence in a folder has no settings, so compare without any tolerance
     settings = kept.settings.compare if kept.settings is not None else ComparisonSettings()
     compared = tuple(_compared(evidence, entry, settings))
+    # the order of `_compared` is that of the decision: the first difference decides
     differing = next((pair for pair in compared if pair.comparison.differs), None)
     names = tuple(f"{pair.comparison.expected} and {pair.comparison.observed}" for pair in compared)
     missing = tuple(_missing(evidence, strict, differing, why_none))
@@ -173,6 +175,7 @@ def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, 
     entries = tuple(
         entry
         for entry in kept.baseline.entries
+        # the entry contains the settings, the evidence only their digest
         if sha256_hex(canonical_json(entry.training)) == digest
     )
     if not entries:
@@ -215,6 +218,7 @@ def _missing(
     if len(strict) < PAIR:
         yield NO_SECOND
     if differing is not None:
+        # parameters only show the result of a step, and no earlier quantity in it
         if set(differing.comparison.compared_fingerprints) <= {PARAMETERS}:
             yield _without_fingerprints(differing.comparison)
         if evidence.trace is None:

@@ -54,6 +54,7 @@ def provisional_entry(
     the base's entry decides.
     """
     trusted = baselines.base
+    # head first: a run that reproduces the entry of head is the second call that confirms it
     for baseline in (baselines.head, trusted):
         nearest = _nearest(settings, run, baseline, data)
         entry = nearest.entry
@@ -99,6 +100,7 @@ def compared_entry(
     """
     replaced = replaced_by(baseline, entry)
     compared = Comparisons(settings.compare)
+    # equal bits in the same environment: this is a further recording and not a new result
     earlier = _earlier(entry, (replaced, replaced_by(also, entry)), compared)
     if earlier is not None:
         # accepting the result of one call twice counts as one recording
@@ -123,6 +125,7 @@ def _far(
     baseline: Baseline | None,
     settings: GateSettings,
 ) -> FarFromPeers | None:
+    # an entry that replaces a confirmed one was moved on purpose, so peers prove nothing
     if replaced is not None and not replaced.provisional:
         return None
     tolerances = settings.compare.tolerances

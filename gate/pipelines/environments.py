@@ -83,7 +83,7 @@ Isolate = Callable[[GateSettings, tuple[Path, ...]], Isolation]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingEnvironment:
-    """The isolation of a run, and the host variables of which it may get some."""
+    """The isolation of a run, and the host variables from which its own are chosen."""
 
     isolation: Isolation
     host: Mapping[str, str]

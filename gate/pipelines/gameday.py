@@ -52,7 +52,9 @@ VERDICT: Final = "verdict.json"
 MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 MAX_NAMES: Final = 1000
 MAX_TREE_BYTES: Final = 16 * 1024**3
+# git refuses to commit without a name and an address
 IDENTITY: Final = ("user.name=repro-gate gameday", "user.email=gameday@localhost")
+# the key of a game day lives only in its copy, so its passphrase is no secret
 PASSPHRASE: Final = ("REPRO_GATE_PASSPHRASE", "for the length of a game day")
 # the environment of the entry that stands for another machine: older than any version in use
 OTHER: Final = {"F3": ("torch", "1.13.1"), "node-upgrade": ("driver", "470.57.02")}
@@ -188,6 +190,8 @@ class Play:
             site = self._own_site()
             if site is not None:
                 played = self._played(fault, site)
+                # planted is only known after the run: the training itself reports whether the fault
+                # acted
                 if played.planted:
                     return played
                 why = f"{fault.code}: the training of this project never does what it changes"
@@ -217,11 +221,13 @@ class Play:
         self._adapters.git.export_commit(self._commit, folder)
         workdir = folder / request.repository_path(request.settings.train.workdir)
         script = self._script(workdir, request.settings.train.command)
+        # the wrapper imports the planted module and then runs the original script unchanged
         text = self._files.read_bytes(script, max_bytes=MAX_OUTPUT_BYTES)
         self._files.write_bytes(script.with_name(f"{script.name}.original"), text)
         self._files.write_bytes(script, WRAPPER.encode())
         modules = tuple(dict.fromkeys((script.parent / MODULE, workdir / MODULE)))
         config = request.repository_path(request.config_name)
+        # the project's baseline is of other files, so a new one is recorded for the copy
         self._files.remove_tree(folder / request.repository_path(request.settings.baseline.path))
         site = _Site(folder=folder, config=config, own=True, modules=modules)
         return self._recorded(site, NOTHING)
@@ -250,6 +256,7 @@ class Play:
         self._files.fresh_folder(folder)
         extra = fault.extra
         if fault.way is Way.DATA:
+            # outside of the copy, because declared data is not part of a commit
             self._files.write_bytes(self._data(name), _numbers(1.0))
             extra = DECLARED.format(place=self._data(name))
         settings = SETTINGS.format(command=fault.command, extra=extra)
@@ -279,6 +286,7 @@ class Play:
             _git(site, "init", "--quiet", "--initial-branch=main")
         self._commit_all(site, "before")
         self._record(site)
+        # without a passing control run, a failure after planting would prove nothing
         control = self._gate(site, "control")
         if control.code != 0:
             raise RunError(
@@ -298,7 +306,9 @@ class Play:
             self._files.write_bytes(path, module.encode())
 
     def _commit_all(self, site: _Site, message: str) -> None:
+        # force: planted files count even if the project's .gitignore matches them
         _git(site, "add", "--all", "--force", ".")
+        # force also added the output folder of an earlier call
         _git(site, "reset", "--quiet", "--", OUT_OF_GATE)
         _git(site, "commit", "--quiet", "--allow-empty", "--message", message)
 
@@ -362,6 +372,7 @@ class Play:
     def _by_baseline(self, fault: Fault, site: _Site) -> PlayedFault:
         """Commit a baseline entry with another result that claims to be of another environment."""
         folder = self._baseline(site)
+        # the planted noise with a fixed seed: a different result that repeats
         other = NOISE.replace("secrets.randbits(60)", "7")
         self._write_modules(site, NOTHING + other)
         self._files.remove_tree(folder)
@@ -375,6 +386,7 @@ class Play:
         entries = tuple(_elsewhere(entry, part, value) for entry in before.entries)
         self._files.remove_tree(folder)
         write_entries(self._files, folder, None, before.model_copy(update={"entries": entries}))
+        # without the noise again: the commit under test gives its usual result
         self._write_modules(site, NOTHING)
         self._commit_all(site, "the baseline of another environment")
         call = self._gate(site, fault.title)
@@ -398,6 +410,7 @@ class Play:
         sealed = self._gate(site, fault.title, "--signing-key", str(keys / "signing-key.pem"))
         package = f"{OUT_OF_GATE}/package.tar"
         words = ("verify", package, "--trusted-keys", trust, "--commit", self._head(site))
+        # the package has to verify before the key is revoked, or the refusal would prove nothing
         if sealed.code != 0 or self._call(site, *words).code != 0:
             raise RunError(f"the copy's package is not sealed: {sealed.fault}")
         data = self._files.read_bytes(Path(trust), max_bytes=MAX_BASELINE_BYTES)
@@ -516,5 +529,6 @@ def _numbers(scale: float) -> bytes:
 
 
 def _git(site: _Site, *words: str) -> bytes:
+    # git refuses a repository that another account owns, unless it is listed (safe.directory)
     trusted = (*IDENTITY, f"safe.directory={site.folder}")
     return GitCommand(site.folder, overrides=trusted).output(*words)

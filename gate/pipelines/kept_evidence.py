@@ -123,10 +123,12 @@ def open_kept_package(files: Files, path: Path) -> KeptEvidence:
 
 
 def _of_package(opened: UntrustedFile) -> KeptEvidence:
+    # one block is enough to recognise the gate's USTAR before the whole file is hashed
     head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
     if not looks_like_package(head):
         raise EvidenceError(f"{opened.shown} is not a package of repro-gate", hint=EVIDENCE_HINT)
     try:
+        # all digests are checked before any member is parsed
         sha256, members = _checked_members(opened)
     except AttestationError as error:
         raise EvidenceError(
@@ -180,6 +182,7 @@ def _content(opened: UntrustedFile, members: Mapping[str, _Member], name: str, l
             f"{name} has {member.size_bytes:,} bytes, the limit is {limit:,}", hint=DAMAGED
         )
     data = opened.read_at(member.start, member.size_bytes)
+    # the file may be changed between the check of all members and this read
     if sha256_hex(data) != member.sha256:
         raise opened.fault(f"{name} changed while it was read", hint=DAMAGED)
     return data

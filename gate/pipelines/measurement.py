@@ -101,6 +101,7 @@ class Priced:
         toggled = applicable_knobs(on_gpu=on_gpu) if attribute else ()
         arms = cost_arms(fill=fill, toggled=toggled)
         knobs = {arm.name: arm.knobs for arm in arms}
+        # the run that showed the device is a default run, so it counts as the first of the plan
         self._note(DEFAULT_A, NO_KNOBS, first)
         # skip the first planned run: `first` above was it
         for name, planned in plan_rounds(arms, request.settings.cost.rounds)[1:]:
@@ -166,6 +167,7 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         search = _search(priced, whole, prices.knobs) if repeats else None
         evidence = trainings.ended.evidence(tuple(priced.runs))
         isolation = trainings.ended.isolation.described
+    # only the arm that the settings actually use is judged against the budget
     charged = next(price for price in prices.arms if price.arm == judged)
     return CostDocument(
         provenance=provenance_of(evidence, isolation),
@@ -258,6 +260,7 @@ def measure_noise(
         for planned in plan_noise(runs_asked, command):
             reference_runs.append(trainings.run(planned))
             if len(reference_runs) > 1:
+                # measured now: the values of the run are removed afterwards, to save disk space
                 reruns.append(
                     trainings.ended.weight_distance(reference_runs[0].run.label, planned.label)
                 )
@@ -274,6 +277,7 @@ def measure_noise(
         provenance=provenance,
         runs=runs_asked,
         distinct_results=distinct,
+        # if all runs are equal, the document reports how rare a fault could still be
         undetected_share=undetected_share(runs_asked) if distinct == 1 else None,
         first_diverging_step=_first_diverging_step(request, evidence.runs),
         tolerance_factor=factor,
@@ -328,6 +332,7 @@ def checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
             raise SettingsError(
                 f"--steps {error}", hint="Give it once for each range: --steps 1-10 --steps 11-20."
             ) from error
+        # the first matching tolerance decides, so a later range would never be used
         if text == EVERY and place < len(ranges) - 1:
             raise SettingsError(
                 f"--steps {text} takes every step that is left",
@@ -378,6 +383,7 @@ def from_folders(request: GateRequest, files: Files, folders: tuple[Path, ...]) 
                 f"{folders[place]}: is a copy of {folders[sets.index(evidence)]}",
                 hint="Give each measurement once.",
             )
+        # a difference between two codes would be taken for noise and widen the tolerance
         if evidence.snapshot_digest != sets[0].snapshot_digest:
             raise EvidenceError(
                 f"{folders[place]}: different code was trained there than in {folders[0]}",
@@ -411,6 +417,7 @@ def _read(request: GateRequest, files: Files, given: Path) -> EvidenceSet:
             hint="Name the folder that --out was given, or the `evidence` folder in it.",
         )
     evidence = read_evidence_apart(files, folder)
+    # results of different settings are not comparable, whatever they are
     if evidence.training_digest != training_digest(request.settings):
         raise EvidenceError(
             f"{given}: was made under other training settings than {request.config_name} has",

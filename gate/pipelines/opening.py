@@ -206,6 +206,7 @@ def open_for_reproduction(
     recorded, settings = kept.call, kept.settings
     if recorded is None or settings is None:
         raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
+    # before anything is written: a package that contradicts itself must not be run
     _check_told(recorded, kept, settings)
     prepare_out(call.out, files)
     repository, source = _repository(call, recorded, files)
@@ -261,6 +262,7 @@ def _repository(
     try:
         clone.resolve(recorded.commit)
     except RepositoryError as fault:
+        # other code can only come from a clone, so the package's source does not help
         if call.code is not None or call.work_tree or not recorded.source:
             raise RepositoryError(
                 f"commit {recorded.commit[:12]} is not available:  {fault.message}", hint=CLONE_HINT
@@ -275,7 +277,9 @@ def _repository(
 
 def _unpack_source(package: Path, commit: str, folder: Path, files: Files) -> None:
     pack = folder.with_name(SOURCE_MEMBER)
+    # one open file for both steps: the bytes at the position cannot be replaced in between
     with open_untrusted(files, package, package.name, max_bytes=MAX_PACKAGE_BYTES) as opened:
+        # a confined child parses the archive; this process only copies bytes
         start, size_bytes = read_apart(
             PLACE,
             lambda: _source_place(opened),

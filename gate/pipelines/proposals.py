@@ -23,6 +23,7 @@ from gate.verdict.request import GateRequest
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 NAMED_SETTINGS = 8
 PIECE_BYTES = 1024 * 1024
+# GitHub packs artifacts as zip archives
 ARCHIVE_SUFFIX = ".zip"
 
 
@@ -52,6 +53,7 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
         )
     data = adapters.files.read_bytes(path, max_bytes=MAX_ENTRY_BYTES)
     proposal = proposal_of(request, adapters, read_entry(data, PROPOSED_BASELINE))
+    # the output folder may be from a call of another gate, or with older settings
     _refuse_other_training(
         proposal.entry,
         request,
@@ -94,6 +96,7 @@ def archived_proposal(
 
     Raises the same errors as `proposal_at`.
     """
+    # an artifact may come from a pull request's run, so this process does not parse it (T5)
     with HeadFiles(adapters, request.top) as untrusted:
         entry = untrusted.archived_entry(fill)
     return fitting(proposal_of(request, adapters, entry), request, adapters)

@@ -104,5 +104,6 @@ def _replace(store: HistoryStore, day: str, file: FileRest) -> None:
     if file.kept:
         rows = rows_of(data)
         left = b"".join(rows[number] + b"\n" for number in file.kept)
+        # written first: a call that stops in between loses no line
         store.write(batch_name(day, left), left)
     store.remove((file.name,))

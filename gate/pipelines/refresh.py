@@ -197,6 +197,7 @@ def _row(requests: Sequence[GateRequest], adapters: Adapters, offered: Offered) 
     if entry is None:
         return RowAndProposal(row=_refused(offered, offered.fault))
     fits = [request for request in requests if _is_of(entry, request)]
+    # a proposal for two gates would be written to one of them by chance
     if len(fits) != 1:
         names = ", ".join(_config(request) for request in fits or requests)
         which = "several gates train this" if fits else "no gate trains this under these settings"
@@ -281,10 +282,12 @@ def _words(entry: BaselineEntry) -> str:
 def _state(
     movement: Movement | None, moved: tuple[str, ...], entry: BaselineEntry, known: BaselineEntry
 ) -> tuple[RefreshState, str]:
+    # other data explains a moved result, so the environment would be blamed wrongly
     if not same_data(known.data, entry.data):
         return RefreshState.REFUSED, "the declared data is not that of the entry"
     if movement is None:
         return (RefreshState.EQUAL if moved else RefreshState.KNOWN), ""
+    # an equal environment cannot move a result, so the code did: refuse it here
     if not moved:
         return RefreshState.REFUSED, "the result moved, and its environment did not"
     if movement.structure:
@@ -304,6 +307,7 @@ def _noise(
     values = [
         value
         for known in baseline.entries
+        # provisional entries are far from their peers and would widen the spread
         if known.training == entry.training and not known.provisional
         for series in known.metrics
         if series.name == movement.metric
@@ -314,6 +318,7 @@ def _noise(
         return None
     difference = abs(float(movement.after) - float(movement.before))
     noise = difference / (max(values) - min(values))
+    # the quotient overflows for a tiny spread, and JSON has no infinity
     return noise if math.isfinite(noise) else None
 
 
@@ -346,6 +351,7 @@ def _beside_others(number: int, every: Sequence[RowAndProposal]) -> RowAndPropos
             state = RefreshState.REFUSED
             why = f"{rival.row.source} gave a different result for the same commit and environment"
             break
+        # the position breaks a tie of equal times, so that exactly one of the two is written
         if (other.recorded_at, place) > (mine.recorded_at, number):
             state = RefreshState.OLDER
     return replace(own, row=own.row.model_copy(update={"state": state, "why": why}))

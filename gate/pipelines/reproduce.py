@@ -99,6 +99,7 @@ def checked_and_run(
     started_at = SystemClock().now()
     # checked before anything runs: the package itself names the command that is started below
     kept, seal = _opened(call.package, verified, files)
+    # the package is read before the output folder is claimed, so an unusable one changes nothing
     with held_out(call.out, files):
         opened = open_for_reproduction(call, kept, files, adapters_for)
         return reproduce(opened, seal, seeds=call.seeds, started_at=started_at)
@@ -126,7 +127,9 @@ def _seal_checked(package: Path, kept: KeptEvidence, verified: Verified | None) 
         return SealChecked()
     if kept.call is None:
         raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
+    # the seal must be about the commit that the package itself names as its own
     seal = verified(package, Expected(commit=kept.call.commit))
+    # the file was opened twice; refuse it if it was replaced in between
     check_same_file(kept, seal.package_sha256)
     return SealChecked(key_id=seal.key_id, identity=seal.identity)
 
@@ -233,6 +236,7 @@ def _with_seeds(request: GateRequest, seeds: int) -> GateRequest:
     if not seeds:
         return request
     settings = request.settings
+    # seeds follow train.seed and wrap around at 2^32, the limit of NumPy's seed
     seeds_asked = tuple((settings.train.seed + number) % SEEDS_END for number in range(seeds))
     policy = settings.policy.model_copy(update={"level": Level.STATISTICAL})
     here = settings.model_copy(update={"seeds": seeds_asked, "policy": policy})
@@ -286,6 +290,7 @@ def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
     if not outcome.good or settings.policy.resume == "warn" or resume is None:
         return outcome
     state = resume.state
+    # a torn checkpoint after a kill is a failed resume, even if the resumed run is equal
     if state in RESUMES and resume.torn is None:
         return outcome
     if state is ResumeState.NOT_REPEATED:
@@ -295,6 +300,7 @@ def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
 
 def _outcome_of_runs(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
     """Return the first outcome that applies, from the strictest on."""
+    # asked first: runs that differ here say nothing about the package
     if not seen.repeat.numerically_equal:
         return ReproductionOutcome.NOT_REPEATABLE
     answer = answer_of(seen.comparison, settings)

@@ -51,6 +51,7 @@ def run_resumed(trainings: Trainings, first: RunEvidence) -> tuple[RunEvidence, 
     if resume is None:
         return ()
     made: list[RunEvidence] = []
+    # set before the first run, so that a fault is recorded with what was attempted
     trainings.ended.resume = ResumeAttempt(checkpoint=resume.checkpoint, at_step=resume.at_step)
     try:
         _make(trainings, resume, first, made)
@@ -68,10 +69,12 @@ def _make(
     trainings: Trainings, resume: ResumeSettings, whole: RunEvidence, made: list[RunEvidence]
 ) -> None:
     train = trainings.prepared.request.settings.train
+    # each refusal comes as early as its facts are known, to save the runs after it
     refuse_no_step_left(whole, resume)
     interrupted = trainings.run(plan_interrupted(resume))
     made.append(interrupted)
     step = len(interrupted.steps)
+    # the number of recorded steps: a handler of SIGTERM may go on for up to two
     attempt = ResumeAttempt(checkpoint=resume.checkpoint, at_step=resume.at_step, step=step)
     trainings.ended.resume = attempt
     refuse_other_end(step, resume, train.max_steps)
@@ -90,11 +93,13 @@ def _make(
     )
     trainings.ended.resume = attempt
     readable = complete is not None and not complete.problem
+    # if even the complete checkpoint is unreadable, a torn one cannot be recognised
     killed = plan_killed(resume) if readable else ()
     try:
         resumed, ended = trainings.resumed(plan_resumed(resume, carried, train), killed)
     except EvidenceError as fault:
         raise _without_step(fault, len(whole.steps) - step) from fault
+    # stops the killed runs that are not needed any more, after a fault too
     with closing(ended):
         made.append(resumed)
         refuse_other_start(whole, interrupted, resumed, carried)
@@ -119,6 +124,7 @@ def _kills(
         why = f"the gate cannot read a complete one: {complete.problem}"
         return (_unchecked(KillPoint.FIRST, why),)
     kills: list[KilledSave] = []
+    # in the order of `KillPoint`, in which the runs were planned
     for point, begun in zip(KillPoint, ended, strict=False):
         failure = trainings.how_it_ended(begun)
         try:
@@ -154,6 +160,7 @@ def refuse_other_end(step: int, resume: ResumeSettings, last: int) -> None:
             f"step {resume.at_step} (resume.at_step)",
             hint=f"Set resume.at_step below {step}.",
         )
+    # it went on to its last step after SIGTERM, so no step is left to resume
     if step >= last:
         raise RunError(
             f"the run was sent SIGTERM after step {resume.at_step}, and went on to its last step "
@@ -165,6 +172,7 @@ def refuse_other_end(step: int, resume: ResumeSettings, last: int) -> None:
 
 def refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None:
     """Raise `RunError` if the checkpoint was open for writing when the run was killed."""
+    # asynchronous saves are the usual reason: the process was killed while a thread still wrote
     writing = [name for boundary in interrupted.boundaries for name in boundary.writing]
     if writing:
         raise RunError(

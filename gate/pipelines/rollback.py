@@ -32,6 +32,7 @@ from gate.text.untrusted_text import safe_line
 ROLLBACK_SCHEMA: Final = "repro-gate.rollback/1"
 MODEL: Final = "model"
 MAX_NAMES: Final = 10_000
+# the document that names the commit is small, so a larger one is not read
 MAX_CALL_BYTES: Final = 1024 * 1024
 PIECE_BYTES: Final = 4 * 1024 * 1024
 SHOWN: Final = 5
@@ -144,6 +145,7 @@ class Demands:
 
     def unmet(self, verified: VerifiedPackage) -> str:
         """Return the first demand that a verified package does not meet, or an empty text."""
+        # claims in the sealed statement, so they are only compared after the seal has been verified
         if self.repository and verified.repository != self.repository:
             return f"it is about repository {safe_line(verified.repository) or 'unknown'}"
         if self.base_branch and verified.base_branch != self.base_branch:
@@ -188,6 +190,7 @@ def packages_in(folder: Path, files: Files) -> tuple[Candidate, ...]:
 
 
 def _may_be_package(place: Path, files: Files) -> bool:
+    # other tar files may be in the folder: only the usual name or a seal marks a package
     return place.name == PACKAGE or any(map(files.exists, seal_paths(place)))
 
 
@@ -239,6 +242,7 @@ def packed_model(package: Path, sha256: str, files: Files) -> PackedModel:
         )
     places, start, call = {}, 0, b""
     for member in archive.members:
+        # USTAR: each member has a header block, and its content is padded to whole blocks
         start += BLOCK_BYTES
         places[member.name] = PackedFile(
             name=member.name, start=start, size_bytes=member.size_bytes, sha256=member.sha256
@@ -262,6 +266,7 @@ def chosen_files(model: PackedModel, name: str) -> Mapping[str, PackedFile]:
     """
     start = f"{model.folder}/"
     own = {file.name.removeprefix(start): file for file in model.files}
+    # names become paths below the output folder; a sealed package may still have unsafe ones
     wrong = next((path for path in own if name_problem(path)), None)
     if wrong is not None:
         raise DocumentError(f"{safe_line(wrong)!r} is not the name of a file of a model")
@@ -269,6 +274,7 @@ def chosen_files(model: PackedModel, name: str) -> Mapping[str, PackedFile]:
         return own
     # the file of the harness has the same name in every package
     captured = {STATE_MEMBER.rpartition("/")[2]: model.captured} if model.captured else {}
+    # a file of the script with the same name wins over the captured state
     every = captured | own
     if name not in every:
         known = joined([safe_line(path) for path in sorted(every)[:SHOWN]])
@@ -296,6 +302,7 @@ def hand_out(
             hasher, left = hashlib.sha256(), packed.size_bytes
             stream.seek(packed.start)
             with files.replacing(target) as out:
+                # in pieces, because a model may be larger than the memory
                 while left and (piece := stream.read(min(PIECE_BYTES, left))):
                     left -= len(piece)
                     hasher.update(piece)

@@ -40,7 +40,7 @@ class Watched:
 
 @dataclass(slots=True)
 class RunWatch:
-    """The position in a series of `total` runs, of which `done` have ended.
+    """The position in a series of `total` runs; `done` counts the ended ones.
 
     Times are in seconds of `clock`.
     """

@@ -39,6 +39,7 @@ LIST_HINT = "`repro-gate shake --list` lists all names."
 SHOWN_CHARACTERS = 60
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 PAIR = 2
+# a number, or the identifier of a GPU or of a MIG instance; other names are not reordered
 CARD = re.compile(r"[0-9]{1,3}|(?:GPU|MIG)-[0-9a-f-]{1,60}", re.ASCII)
 
 
@@ -148,6 +149,7 @@ def shake(request: GateRequest, adapters: Adapters, asked: Asked) -> ShakenTrain
         pair = tuple(trainings.run(planned) for planned in plan_record(PAIR))
         between = against_run(pair[0], pair[1], request.settings)
         repeatable = between.numerically_equal
+        # if two plain runs differ, no difference can be attributed to a variation
         things = shaking.things(pair[0]) if repeatable else ()
         runs = pair
         if any(thing.depends for thing in things):
@@ -200,6 +202,7 @@ class _Shaking:
         try:
             planned = plan_shaken(variation, settings, cards, _most_seconds(reference))
             run = self._trainings.run(planned)
+        # a failure under a variation is a dependency too, because plain runs succeed
         except (RunError, EvidenceError) as fault:
             readings = _raised(fault)
             return _thing(variation, ShakeResult.FAILS, reason=fault.message, readings=readings)
@@ -215,8 +218,10 @@ class _Shaking:
     ) -> ShakenThing:
         varied, why = varied_words(variation, run)
         comparison = against_run(reference, run, self._trainings.prepared.request.settings)
+        # the harness has to confirm the variation; an equal result proves nothing without it
         if not varied:
             return _thing(variation, ShakeResult.NOT_TRIED, reason=why, run=run)
+        # an environment that moved may explain a difference, so the variation is not blamed
         if comparison.environment:
             why = f"the run had a different environment: {', '.join(comparison.moved)}"
             return _thing(variation, ShakeResult.NOT_TRIED, reason=why, run=run)

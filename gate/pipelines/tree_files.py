@@ -39,6 +39,7 @@ def locks_of_commits(
     """
     locks: dict[Commit, tuple[LockFile, ...]] = {}
     for which, tree in trees.items():
+        # copies of the other commit must not remain, as both use the same names
         files.fresh_folder(folder)
         required = which is Commit.HEAD
         locks[which] = read_locks(request, tree, folder, files, ask, required=required)
@@ -93,6 +94,7 @@ def _copied(tree: Path, name: str, copy: Path, files: Files) -> str:
     """Copy a file out of the tree; return why that is impossible, or an empty text."""
     source = tree / name
     try:
+        # checked first: a link of the commit could lead to a file of the gate
         files.refuse_links(source, below=tree)
         if not files.exists(source):
             return "is not in the commit"
@@ -123,6 +125,7 @@ def _refuse_unread(named: tuple[str, ...], locks: list[LockFile]) -> None:
         )
 
 
+# bounds on the walk, so that a tree made by a pull request cannot keep the gate busy
 MAX_ENTRIES: Final = 200_000
 MAX_DEPTH: Final = 100
 MAGIC: Final = "*?["
@@ -163,6 +166,7 @@ def _refuse_one_place(by_path: dict[str, DataPointers]) -> None:
         pointer.path: label
         for label, pointers in by_path.items()
         for pointer in pointers
+        # a DVC output may be a whole folder, so another pointer may be inside it
         if pointer.kind is DataKind.DVC
     }
     for label, pointers in by_path.items():
@@ -185,6 +189,7 @@ def _dvc_file(
     request: GateRequest, source: DataSource, tree: Path, files: Files
 ) -> tuple[str, ...]:
     path = request.repository_path(source.dvc or "")
+    # not there: the caller decides whether the commit must have it
     return (path,) if _there(tree / path, tree, files) else ()
 
 
@@ -201,6 +206,7 @@ def _lfs_files(
 ) -> tuple[str, ...]:
     """Return the paths from the root that a pattern matches; no link is followed."""
     pattern = request.repository_path(source.lfs or "")
+    # one more than allowed, so that the excess is noticed without walking the whole tree
     paths = tuple(islice(_matches(tree, pattern.split("/"), files), MAX_POINTERS + 1))
     if len(paths) > MAX_POINTERS:
         raise DataError(
@@ -228,6 +234,7 @@ def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
             if path.count("/") > MAX_DEPTH:
                 raise _too_many(pattern, f"folders are deeper than {MAX_DEPTH} levels")
             behind = _reached(pattern, tuple(_steps(pattern, states, name)))
+            # no part of the pattern fits, so nothing below this path can match either
             if not behind:
                 continue
             if files.is_folder(tree / path):
@@ -307,6 +314,7 @@ def _accepted(
 ) -> Iterator[DataPointer]:
     """Yield a pointer if the commit does not contain the file itself."""
     if source.kind is DataKind.LFS:
+        # the reader parsed untrusted text, so accept only paths that were asked about
         if pointer.path in asked:
             yield pointer
         return
@@ -344,6 +352,7 @@ def _copies(
 
 def _beginning(path: Path, files: Files) -> bytes:
     """Return the first bytes, one more than a pointer may have, to notice a larger file."""
+    # a file with large content is opened for its first bytes only
     with files.open_binary(path, max_bytes=MAX_NUMBER) as file:
         return file.read(MAX_POINTER_BYTES + 1)
 

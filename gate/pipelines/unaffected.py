@@ -65,6 +65,7 @@ def answered(prepared: Prepared, baselines: Baselines) -> tuple[Gated | None, st
             why = _why_none_fits(request, prepared, baselines.base)
         if not why:
             here = _environment(prepared)
+            # names the refusal if the environment of no entry fits
             newest = max(entries, key=lambda candidate: candidate.recorded_at)
             entries = tuple(entry for entry in entries if here and _same(entry.environment, here))
             why = "" if entries else _moved_words(newest, here)
@@ -90,8 +91,10 @@ def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) ->
         ),
         (bool(head.changed_files), "there are uncommitted changes"),
         (request.resumes, "resume makes runs in this call"),
+        # an audit counts operators of this commit, which needs a run
         (settings.operator_audit, "operator_audit makes a run in every call"),
         (settings.cluster.on_nodes, "the nodes of a cluster are not asked for their environment"),
+        # without train.files every file may reach the training, so no change is harmless
         (not head.part_digest, "train.files names no files"),
         (
             any(source.verify is Verify.SAMPLE for source in settings.data),
@@ -113,12 +116,16 @@ def _leads_into_the_commit(prepared: Prepared) -> bool:
     """
     launcher, train = prepared.launchers[Commit.HEAD], prepared.request.settings.train
     host = launcher.isolation.host_variables(launcher.host, train.pass_env)
+    # PATH and LD_LIBRARY_PATH are among them, and their folders may contain files of the change
     passed = (host.get(name, "") for name in PASSED_FROM_HOST)
     top, tree = prepared.request.top.resolve(), prepared.snapshots[Commit.HEAD].tree
     for text in (*passed, *train.env.values(), *train.command):
         for path in (Path(part) for part in text.split(os.pathsep) if part.startswith(os.sep)):
+            # a path outside of the checkout may be a link into it
             for place in (path, path.resolve()):
                 inside = place.relative_to(top).parts if place.is_relative_to(top) else None
+                # a folder that the commit leaves empty, such as an ignored .venv, is the machine's
+                # own
                 if inside == () or (inside and prepared.adapters.files.exists(tree / inside[0])):
                     return True
     return False
@@ -129,6 +136,7 @@ def _same(recorded: Environment, here: Environment) -> bool:
 
     Packages count as imported in all cases: a new package here may be one that a run would import.
     """
+    # with no imports recorded, `moved` compares all packages
     return not recorded.model_copy(update={"imported": ()}).moved(here)
 
 
@@ -136,6 +144,7 @@ def _fitting(
     request: GateRequest, prepared: Prepared, trusted: Baseline | None
 ) -> Iterator[BaselineEntry]:
     """Yield the entries that were recorded with exactly what head's training would get."""
+    # every condition here is listed for users in docs/cost.md#no-run
     settings, now = request.settings, prepared.adapters.clock.now().isoformat()
     training = training_settings(settings)
     files = answering_digest(prepared.snapshots[Commit.HEAD].part_digest, settings)
@@ -273,6 +282,7 @@ def _environment(prepared: Prepared) -> Environment | None:
     except GateError:
         return None
     finally:
+        # the probe used the account and the place of a run, so leave both as before a run
         adapters.clean_up(launcher.isolation)
         prepared.aside.put(prepared.place)
         adapters.files.fresh_folder(prepared.place)
@@ -342,6 +352,7 @@ def unaffected_verdict(
         checkpoint_root=entry.checkpoint.root,
         snapshot_digest=evidence.snapshot_digest,
         settings_digest=evidence.settings_digest,
+        # the verdict must not suggest that this commit ran
         not_exercised=("this commit: nothing of it was run",),
         not_run=(
             NotRun(part=Part.STRICT_RUNS, why=WhyNotRun.UNAFFECTED, runs=request.strict_runs),

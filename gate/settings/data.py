@@ -143,6 +143,7 @@ class DataSource(Document):
         if len(named) != 1:
             message = f"needs exactly one of path, dvc, lfs and url; found {named or 'none'}"
             raise ValueError(message)
+        # content from the web is accepted only by its digest
         if (self.sha256 is None) is not (self.url is None):
             message = "url and sha256 belong together: the address says where, the digest what"
             raise ValueError(message)
@@ -212,6 +213,7 @@ class DataSource(Document):
             return urlsplit(self.url).path.rpartition("/")[2]
         if self.path is not None:
             return self.path.rpartition("/")[2]
+        # two stages of one dvc.lock are two data sets
         stage = f":{self.stage}" if self.stage else ""
         return f"{self.dvc or self.lfs}{stage}"
 

@@ -94,6 +94,7 @@ COMMIT_EVENTS = ("push", "workflow_dispatch", "schedule", QUEUE_EVENT)
 LINE_LIMIT = 300
 BRANCHES = "refs/heads/"
 MAX_BRANCH = 255
+# characters that git-check-ref-format(1) forbids
 NO_BRANCH = frozenset(" ~^:?*[\\\x7f").union(map(chr, range(32)))
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 
@@ -181,6 +182,7 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
 
 def _gate_id(variables: Mapping[str, str]) -> str:
     text = _input(variables, "gate_id")
+    # the id becomes part of file names, of a comment's marker and of the check's name
     if text and not GATE_ID.match(text):
         raise SettingsError(
             f"input gate_id: {text[:60]!r} is not the id of a gate",
@@ -280,6 +282,7 @@ def _signer(variables: Mapping[str, str]) -> SignerPlace | None:
 
 def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = _input(variables, name).lower()
+    # YAML users write yes and on too; anything unexpected is an error instead of a silent false
     if text not in {"", "true", "false"}:
         raise SettingsError(f"input {name}: {text[:40]!r} is neither true nor false")
     return text == "true" if text else default

@@ -202,6 +202,7 @@ class TrainSettings(Document):
         for name in value:
             check_variable_name(name)
         for name, text in value.items() if isinstance(value, dict) else ():
+            # execve(2) ends a variable at the first zero byte
             if "\0" in text:
                 message = f"{name} contains a zero byte, which no variable can hold"
                 raise ValueError(message)
@@ -238,11 +239,14 @@ def why_undecided(tolerances: Sequence[Tolerance], max_steps: int) -> str:
     """Return a sentence about a tolerance that can decide no step of any metric, or nothing."""
     for place, rule in enumerate(tolerances):
         steps = steps_of(rule.steps)
+        # only the loss is checked: the steps of other metrics are the script's own and unknown here
         if steps and rule.metric == RECORDED_LOSS and not 0 < steps[0] <= max_steps:
             return (
                 f"compare.tolerances[{place}].steps is {rule.steps}, and the steps of the loss "
                 f"count from 1 to train.max_steps, {max_steps}"
             )
+        # an earlier rule for all metrics or the same pattern, and for the same or all steps, wins
+        # always
         for before, earlier in enumerate(tolerances[:place]):
             if earlier.metric in {rule.metric, "*"} and earlier.steps in {rule.steps, EVERY}:
                 return (
@@ -532,6 +536,7 @@ class GateSettings(Document):
                 self.isolation.mode not in {IsolationMode.AUTO, IsolationMode.NONE},
             ),
         )
+        # the second allocation is for the second strict run, which then may not take place
         if self.cluster.allocations > 1 and self.runs.when_reproduced == "one":
             message = (
                 "cluster.allocations is 2, and with runs.when_reproduced: one there may be no "

@@ -152,6 +152,7 @@ class Tolerance(Document):
         """Return whether a metric improved; None if it is equal, NaN or without a direction."""
         if self.better_is is None or not (observed < expected or observed > expected):
             return None
+        # the comparison above is false for NaN, which is neither better nor worse
         return (observed < expected) == (self.better_is is Direction.LOWER)
 
 
@@ -490,6 +491,7 @@ def _several(variants: dict[str, Variant]) -> dict[str, Variant]:
         raise ValueError(message)
     names = list(variants)
     for place, name in enumerate(names):
+        # equal variants would tie
         for other in names[:place]:
             if variants[name] == variants[other]:
                 message = f"{other} and {name} are the same training, so they cannot be ranked"

@@ -34,6 +34,7 @@ def with_block(data: bytes, block: str, source: str) -> bytes:
     """
     before, _ = parse_yaml(data, source)
     text = data.decode("utf-8")
+    # keep the file's line endings, so that only the block changes in a diff
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = text.split(newline)
     begins = [place for place, line in enumerate(lines) if line == BEGIN]
@@ -46,6 +47,7 @@ def with_block(data: bytes, block: str, source: str) -> bytes:
     elif not isinstance(before, dict) or "compare" in before:
         raise _refused(f"{source}: has a compare section of its own")
     else:
+        # drop the empty last element, which only stands for the final line end
         lines = [*(lines[:-1] if lines[-1] == "" else lines), *inserted, ""]
     changed = newline.join(lines).encode("utf-8")
     _check(before, changed, block, source)
@@ -141,6 +143,7 @@ def _line(path: KeyPath, lines: dict[KeyPath, int]) -> str:
 
 def settings_digest(settings: GateSettings) -> str:
     """Return the SHA-256 of all settings, defaults included."""
+    # canonical JSON, so that the order and layout of the file do not matter
     return sha256_hex(canonical_json(settings.model_dump(mode="json")))
 
 

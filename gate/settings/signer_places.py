@@ -163,6 +163,7 @@ def _attributes(text: str, separator: str, known: frozenset[str]) -> dict[str, b
             raise SettingsError(f"pkcs11: {shown!r} is not known here", hint=PKCS11_HINT)
         if name in attributes:
             raise SettingsError(f"pkcs11: {name} is given twice", hint="Give it once.")
+        # RFC 7512 percent-encodes values, and an id is arbitrary bytes
         attributes[name] = unquote_to_bytes(value)
     return attributes
 
@@ -175,6 +176,7 @@ def _text(name: str, attributes: dict[str, bytes]) -> str:
 
 
 def _full_path(name: str, value: bytes) -> Path:
+    # a relative path would be looked up in the work tree, and a NUL would cut it short
     if not value.startswith(b"/") or b"\0" in value:
         raise SettingsError(f"pkcs11: {name} is not the full path of a file", hint=PKCS11_HINT)
     return Path(_text(name, {name: value}))

@@ -100,6 +100,7 @@ class Variation:
 
 
 PYTHON_ONLY: Final = "Python code only"
+# the clock variation leaves durations alone, so calls for them cannot explain a difference
 DURATIONS: Final = tuple(
     f"time.{name}{unit}" for name in ("monotonic", "perf_counter") for unit in ("", "_ns")
 )
