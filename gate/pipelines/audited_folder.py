@@ -85,9 +85,11 @@ def _walked(look: Look) -> Iterator[str]:
         except StorageError:
             look.incomplete = "A folder could not be listed, or holds too many files."
             continue
+        # an environment contains packages, not scripts of the project
         if folder and ENVIRONMENT_MARK in names:
             continue
         for name in names:
+            # of the files of git and GitHub only .github matters, for its workflows
             if name.startswith(".git") and name != ".github":
                 continue
             seen += 1
@@ -182,6 +184,7 @@ class AuditedScripts:
 
     def _follow(self, begin: list[str]) -> None:
         waiting = list(begin)
+        # imports may be cyclic, so scripts that were read are not read again
         while waiting and len(self.read) < MAX_SCRIPTS:
             name = waiting.pop(0)
             if name not in self.read:

@@ -86,6 +86,7 @@ def _archive(package: Path, files: Files) -> Archive:
         stream.seek(0)
         try:
             archive = read_archive(stream, size_bytes=size_bytes, keep=keep)
+            # the sums only prove that the package is complete; anyone can compute them again
             check_sums(archive)
         except AttestationError as fault:
             shown = safe_line(package.name)
@@ -108,6 +109,7 @@ class _Documents:
             return None
         try:
             return read(data)
+        # one broken document must not hide the others
         except (DocumentError, SettingsError) as fault:
             self.problems[name] = "; ".join((fault.message, *fault.details[:1]))
         return None

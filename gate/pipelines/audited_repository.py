@@ -90,6 +90,7 @@ def _work_tree(place: Path, git: Git) -> tuple[Path, str, str]:
         top = git.top_level()
     except GateError as fault:
         return place, "", fault.message
+    # git's configuration (core.worktree) can place the work tree elsewhere
     if not place.is_relative_to(top):
         return place, "", "git says that its work tree is elsewhere"
     try:
@@ -149,6 +150,7 @@ def _workflow(look: Look) -> str:
     for name in look.names:
         path = PurePosixPath(name)
         if path.parent.as_posix() == WORKFLOWS and path.suffix in {".yml", ".yaml"}:
+            # a search is enough to find the workflow, and parses no untrusted YAML
             data = look.read(name, MAX_SMALL_BYTES) or b""
             if b"repro-gate" in data:
                 return safe_line(name)

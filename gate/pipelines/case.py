@@ -86,6 +86,7 @@ class Case:
         return tuple(
             run
             for run in self.runs
+            # the base commit in head's environment answers another question, so it is no base run
             if (run.run.mode, run.run.commit) == kind and run.run.label != BASE_HERE
         )
 
@@ -192,6 +193,7 @@ class Case:
         None if any question is open. Then all planned runs are made.
         """
         entry, against, request = self.judging_entry, self.against_entry, self.request
+        # default runs measure the cost, which needs two strict runs
         if not request.one_may_do or len(self.strict) != 1 or self.default or self.never_passes:
             return None
         # a baseline that the pull request includes must be reproduced by two equal runs
@@ -264,6 +266,7 @@ class Case:
         """Whether the policy's level or a proposed entry depends on runs with further seeds."""
         if not self.request.settings.policy.level.needs_seeds or self.differ:
             return False
+        # such a number is an error already, which further seeds cannot change
         if first_not_finite(self.strict, self._rules.allow_not_finite):
             return False
         return seeds_are_open(self.selection, self.against_entry, self.brought_entry)

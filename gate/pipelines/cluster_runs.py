@@ -37,6 +37,7 @@ def gather(adapters: Adapters, ask: Ask, step: ClusterStep, out: Path) -> tuple[
     report one process, because then one rank ran on both.
     """
     folder, nodes = step.root / REPORTS, step.settings.nodes
+    # a network file system may show a new file late, so wait for a while (docs/cluster.md)
     until = adapters.clock.seconds() + VISIBLE_SECONDS
     for number in range(nodes):
         _wait_for(adapters, folder / str(number) / REPORT_NAME, until)
@@ -91,6 +92,7 @@ def _copy(files: Files, source: Path, target: Path, sha256: str, report: NodeRep
             f"{source.name} of node {report.node.name} cannot be copied: {error.message}",
             hint=error.hint or STALE_HINT,
         ) from error
+    # the shared folder may still show an old version of the file
     if copied != sha256:
         raise RunError(
             f"{source.name} is not the file that node {report.node.name} reported: its digest "

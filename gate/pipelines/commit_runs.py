@@ -74,6 +74,7 @@ class CommitRuns:
         fresh = 1 if self._adapters.files.exists(self.kept) else count
         known = self._train(commit, fresh, lambda _: False)
         first = known.runs[0]
+        # runs of another version of the gate are not reused
         facts = (settings_digest(self._request.settings), first.environment.parts, VERSION)
         name = sha256_hex(canonical_json(facts))[:PLACE_DIGITS]
         self._place = self.kept / name
@@ -99,6 +100,7 @@ class CommitRuns:
             before = tuple(known.runs)
             try:
                 made = self._train(commit, missing, lambda runs: enough((*before, *runs)))
+            # also after a failure: what was trained is kept
             finally:
                 self._keep_all()
             known.runs += made.runs
@@ -140,6 +142,7 @@ class CommitRuns:
             return
         evidence = _read(self._adapters, source).evidence
         folder = self._place / evidence.commit
+        # calls are numbered, so that earlier runs of the same commit are not replaced
         number = len(self._calls(folder)) + 1
         names = [f"{run.run.label}/evidence.json" for run in evidence.runs]
         target = folder / f"{number:04}"
@@ -170,11 +173,13 @@ class CommitRuns:
                 continue
             self._add(known, evidence, commit)
         for evidence in self._offered:
+            # evidence from another environment says nothing about runs here
             if not any(first.environment.moved(run.environment) for run in evidence.runs):
                 self._add(known, evidence, commit)
         return known
 
     def _add(self, known: Known, evidence: EvidenceSet, commit: str) -> None:
+        # evidence of uncommitted files is of no commit
         if evidence.commit != commit or evidence.changed_files:
             return
         known.runs += evidence.runs_of(RunMode.STRICT)

@@ -87,6 +87,7 @@ def compare_commits(
     _refuse_one_commit(request, adapters, base_name)
     # before any training code runs, like every read of the clone
     changes, notes = _settings_changes(request, adapters)
+    # on request the base commit runs even if the policy never runs it
     with prepare(request, adapters, runs_base=True) as prepared:
         trainings = Trainings(prepared)
         runs = tuple(_run(trainings, planned, base_name) for planned in plan_compare(rounds))
@@ -216,6 +217,7 @@ def _closeness(
     base: tuple[RunEvidence, ...], head: tuple[RunEvidence, ...], request: GateRequest
 ) -> Closeness:
     """Return the worst answer between the first run of each side and all runs of the other."""
+    # two commits are only as close as their runs that are furthest apart
     pairs = [(base[0], run) for run in head] + [(run, head[0]) for run in base[1:]]
     answers = (answer_of(_between(*pair, request), request.settings) for pair in pairs)
     return max((CLOSENESS[answer] for answer in answers), key=ORDER.index)

@@ -57,6 +57,7 @@ class Budget:
         self, settings: DiagnosisSettings, runs: tuple[RunEvidence, ...], skipped: int = 0
     ) -> None:
         spent = sum(run.run.wall_seconds for run in runs)
+        # a call that stopped early saved this time, and the diagnosis may use it
         spent += skipped * spent / max(1, len(runs))
         self.left = settings.budget_seconds or max(spent, SHORT_TRAINING_SECONDS)
 
@@ -181,6 +182,7 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     A drift that passes by its level gets a diagnosis too: it takes no further run, and the place
     where the drift begins is worth knowing.
     """
+    # `statistical` and above let a drift pass, which is still worth explaining
     by_level = decision.outcome in DRIFTS
     if decision.decided is None or (decision.passes and not by_level):
         return None
@@ -193,6 +195,7 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         "growth": growth_of(decision.decided),
     }
     diagnosis = with_typed_numbers(diagnosis.model_copy(update=update), evidence.change)
+    # settings are tried only between runs of one commit
     if evidence.tried is None or decision.outcome is not Outcome.NONDETERMINISTIC:
         return diagnosis
     strict = evidence.runs_of(RunMode.STRICT)[0]
@@ -207,6 +210,7 @@ def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     strict = evidence.runs_of(RunMode.STRICT)
     if decision.outcome is not Outcome.NONDETERMINISTIC:
         base = next(iter(evidence.runs_of(RunMode.STRICT, Commit.BASE)), None)
+        # without runs of the base commit, seeds are known from the traced runs
         traced = () if evidence.trace is None else evidence.trace.changed_seeds
         known = KnownLines(
             changed_seeds=changed_seeds(strict[0], base) or traced,

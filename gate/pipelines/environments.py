@@ -40,11 +40,13 @@ def brought_environment(
         return NOTHING_BROUGHT
     head = request.commit or git.resolve("HEAD")
     changed = _changed(request.base_commit, head, git)
+    # the work tree is trained, so its uncommitted changes count too
     if request.commit is None:
         changed |= {*git.changed_files()}
     # lock files that the settings name may have any name
     named = changed.intersection(map(request.repository_path, request.settings.environment.locks))
     files = tuple(sorted({*dependency_files(changed), *named}))[:MAX_BROUGHT_FILES]
+    # an unchanged settings file names the same image on both sides
     if request.repository_path(request.config_name) not in changed:
         return BroughtEnvironment(files=files)
     decides = request.settings.isolation.image or ""
@@ -197,5 +199,6 @@ class GpuSearch:
                 )
         except GateError as fault:
             training = TrainingSeen(problem=fault.message, hint=fault.hint)
+        # the probe used the training's account, and leaves nothing for the next run to find
         adapters.clean_up(isolation)
         self.missed = why_no_gpu(host, training, isolation)

@@ -68,6 +68,7 @@ def escalate(
     diagnosis = closed.diagnosis
     folder = request.repository_path(request.settings.train.workdir)
     explained = what_explains(diagnosis) if drift else ""
+    # no trace if the change itself shows the line: that saves two trainings
     if explained and named_by_change(change, diagnosis, folder):
         return not_found(f"{explained} the difference, so nothing was traced", NoTrace.EXPLAINED)
     try:
@@ -174,6 +175,7 @@ class _Escalation:
         other = self._run("traced-2", Commit.HEAD) if traced is not None else None
         if traced is None or other is None:
             return not_found(NO_TIME, NoTrace.BUDGET)
+        # a traced run with another result took another path, so nothing may be claimed from it
         if not (self._repeats(traced) and self._repeats(other)):
             return not_found(OTHER_RESULT, NoTrace.OTHER_RESULT)
         first = self._compared.first
@@ -194,9 +196,11 @@ class _Escalation:
         trace = next((trace for trace in other.traces if trace.rank == finding.rank), None)
         request = self._trainings.prepared.request
         folder = request.repository_path(request.settings.train.workdir)
+        # both commits ran here, so a seed that changed between them is seen
         seeds = changed_seeds(other.run, traced.run)[:MAX_SEEDS]
         finding = finding.model_copy(update={"changed_seeds": seeds})
         hunks = change.hunks if change is not None else ()
+        # a worker process runs lines that the trace of the main process does not contain
         workers = any(
             facts.facts.get("loader_workers")
             for side in (traced, other)

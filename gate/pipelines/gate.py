@@ -66,6 +66,7 @@ def run_only(request: GateRequest, adapters: Adapters) -> Path:
     with held_out(request.out, adapters.files):
         request = with_policy_checked(request, adapters)
         clear_out(request.out, adapters.files)
+        # now, because git does not look at the clone after a training
         change = lines_of_the_change(request, adapters.git)
         baselines = read_baselines(request, adapters)
         train_all(request, adapters, change, baselines, CallTime(adapters.clock))
@@ -85,6 +86,7 @@ def judging(folder: Path) -> Callable[[GateRequest, Adapters, Change | None], Ga
         closed = case_of(request, baselines, evidence, isolation, imported.documents)
         refuse_lone_run(closed.case)
         asked = request.settings.operator_audit and not closed.case.outcome_known
+        # an audit needs a training, which this job does not make
         if asked and not evidence.runs_of(RunMode.AUDIT):
             closed = replace(closed, operator_audit_failure="the job that ran took none")
         return judge(closed)
@@ -172,6 +174,7 @@ def _trained(trainings: Trainings, baselines: Baselines) -> ClosedCase:
     case = _own_runs(trainings, open_case(prepared.request, baselines, prepared.data))
     # if head's runs differ, runs of the base commit add nothing to the outcome
     case = case if case.differ else case.with_runs(_base_runs(trainings, case))
+    # of runs that differ, or that never pass, a resume proves nothing
     resumes = case.request.resumes and not case.outcome_known
     resumed = run_resumed(trainings, case.first) if resumes else ()
     seeded = run_seeds(trainings, case.first) if case.seeds_are_open else ()
@@ -198,12 +201,15 @@ def _own_runs(trainings: Trainings, case: Case) -> Case:
     """
     planned = case.planned
     made: dict[str, RunEvidence] = {}
+    # one run is never enough if the preprocessing wrote two different outputs
     one_may_do = case.request.one_may_do and trainings.prepared.unrepeated is None
     split = in_groups(planned[:1], 1) if one_may_do else ()
     rest = turns_of(planned[len(split) :], trainings.at_a_time)
+    # closing ends the runs that were started ahead and are not needed
     with closing(trainings.in_turns((*split, *rest))) as turns:
         for turn in turns:
             made |= {run.run.label: run for run in turn}
+            # turns start runs in another order than the plan, which the case keeps
             runs = tuple(made[run.label] for run in planned if run.label in made)
             case = replace(case, runs=runs)
             if len(made) < len(planned) and case.outcome_known:
@@ -247,6 +253,7 @@ def _base_runs(trainings: Trainings, case: Case) -> tuple[RunEvidence, ...]:
     if not _needs_base_run(prepared, case):
         return ()
     own = prepared.own_environments
+    # without separate environments, the base commit runs in head's
     environment = Commit.BASE if own else Commit.HEAD
     base = trainings.together(plan_base(environment))
     against = case.with_runs(base).base_run
@@ -304,6 +311,7 @@ def judge(closed: ClosedCase) -> Gated:
     request = case.request
     seeds_problem = unfit_seeds(evidence, request.settings)
     unrepeated = decision.outcome is Outcome.NONDETERMINISTIC
+    # no baseline from a result that does not repeat, has unfit seeds or is not committed
     unfit = unrepeated or seeds_problem or evidence.changed_files
     proposed = None if unfit else _proposal(closed)
     diagnosis = closed.diagnosis
@@ -383,6 +391,7 @@ def _entry(
             "missed_faults": round(missed_share(len(strict), RARE), 4),
             "run_url": request.run_url[:MAX_RUN_URL],
             "gate_id": request.gate_of_settings,
+            # only if every read of the training is known may the entry later answer without a run
             "files_sha256": answering_digest(evidence.files_digest, request.settings)
             if evidence.files_digest and reads_known(strict, request.settings)
             else "",

@@ -101,6 +101,7 @@ def kept_here(
     Raises `EvidenceError` for a missing, unexpected or altered file.
     """
     kept_names = {f"{record.label}/output.txt" for record in records_of(evidence)} | {FIRST_STATE}
+    # compared with the settings here: the evidence must not decide what it has to contain
     saved = _saved_files(evidence, request.settings)
     kept_names |= {kept.name for kept in saved}
     # no file more: the package would contain it, and its reader would trust it
@@ -129,6 +130,7 @@ def kept_here(
 def _check_kept(
     evidence: EvidenceSet, request: GateRequest, target: Path, reader: FreshReader
 ) -> None:
+    # the digests in the documents are claims until the states themselves have been hashed here
     names = (FIRST_STATE, *(kept.name for kept in _second_state(evidence)))
     for run, name in zip(evidence.runs_of(RunMode.STRICT), names, strict=False):
         state = reader.ask(StateQuestion(path=target / name))
@@ -252,6 +254,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     Raises `EvidenceError` if anything is missing, altered, of another commit or made under other
     settings. The output folder then contains nothing to judge.
     """
+    # before the output folder is touched, since the evidence could be inside it
     refuse_missing(request, adapters.files, folder)
     for name in adapters.files.list_names(folder, max_names=MAX_NAMES):
         # an artifact can contain links; one that leads out of the folder would be read as evidence
@@ -301,6 +304,7 @@ def refuse_missing(request: GateRequest, files: Files, folder: Path) -> None:
 
 
 def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
+    # resolved, because a link could lead back into the output folder
     if folder.resolve().is_relative_to(request.out.resolve()):
         raise EvidenceError(
             f"the evidence in {folder} is inside the output folder, which is emptied",
@@ -497,6 +501,7 @@ def _check_record(record: RunRecord, planned: PlannedRun, request: GateRequest) 
     asked = (planned.mode, planned.commit, planned.environment, command, code, False)
     given = (record.mode, record.commit, record.environment)
     ended = (record.argv, record.exit_code, record.timed_out)
+    # the place of the runs is part of what the base commit's settings require
     places = (cluster.on_nodes, cluster.allocations > 1)
     placed = (isolation.job is not None, isolation.other_nodes)
     if asked != (*given, *ended) or places != placed:
@@ -524,6 +529,7 @@ def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
     guards = [run.guard for run in runs if run.guard is not None]
     return Isolation(
         job=next((run.job for run in runs if run.job is not None), None),
+        # each property counts only if every run reports it
         other_nodes=all(run.other_nodes for run in runs),
         mode=weakest,
         credentials=None,

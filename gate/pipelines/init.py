@@ -129,6 +129,7 @@ def given_config(config: str, start: Path, top: Path) -> str:
 
     Raises `SettingsError` for a path outside of it.
     """
+    # resolved, because paths in the settings are read from commits and must be inside
     path = (start / config).resolve()
     if not path.is_relative_to(top.resolve()) or path == top.resolve():
         raise SettingsError(
@@ -159,6 +160,7 @@ def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
     beside = [
         training for training in trainings if PurePosixPath(training.script).is_relative_to(folder)
     ]
+    # settings in a folder may still start a script elsewhere, such as at the root
     return tuple(beside) or trainings
 
 
@@ -356,6 +358,7 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
     if training:
         own = baseline if baseline != DEFAULT_BASELINE else ""
         text = settings_text(training, max_steps, gate_id=gate_id, baseline=own, fast=fast)
+        # the generated text is checked by the same parser as a user's, before it is written
         parse_settings_apart(text.encode("utf-8"), config)
     planned_files = {config: text, workflow_path(gate_id): workflow_text(config, gate_id)}
     if fast:
@@ -385,6 +388,7 @@ def _kept_settings(top: Path, files: Files, config: str, gate_id: str) -> GateSe
 def write_plan(top: Path, files: Files, tree: WorkTree, plan: Plan) -> None:
     """Write the new files and append to `.gitignore`; raise for a link in their paths."""
     for path, text in plan.new.items():
+        # a link in an unknown work tree could lead the writing to another place
         files.refuse_links(top / path, below=top)
         files.write_new(top / path, text.encode("utf-8"))
     if plan.ignore:

@@ -103,6 +103,7 @@ def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, str
     ]
     if len(names) > MAX_HARNESS_FILES:
         raise EvidenceError(f"the run left more than {MAX_HARNESS_FILES:,} files on this node")
+    # one budget for all documents of a node, because they are copied to the shared folder
     left = MAX_DOCUMENTS_BYTES
     for name in names:
         state = STATE_NAME.match(name)
@@ -136,6 +137,7 @@ def _exits(files: Files, base: Path) -> Iterator[tuple[str, int]]:
         if task is None:
             continue
         with suppress(StorageError, ValueError):
+            # a shell's exit code has 8 bits
             yield task[1], int(files.read_bytes(base / name, max_bytes=8)) & 0xFF
 
 

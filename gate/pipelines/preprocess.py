@@ -67,6 +67,7 @@ class Preprocessing:
         Raises `RunError` if the command fails or writes nothing, and `DataError` for an output that
         is neither a file nor a folder.
         """
+        # first, so that a failing command is not repeated for every run
         self._done.add(which)
         runs = (1, 2) if which is Commit.HEAD else (1,)
         outputs = [self._run(which, number, launcher, snapshot) for number in runs]
@@ -95,6 +96,8 @@ class Preprocessing:
             preprocesses=True,
             command=made.command,
         )
+        # the command has its own time limit and starts in the settings' folder, not in
+        # train.workdir
         own = replace(launcher, settings=_with_its_own_limits(launcher.settings, made))
         at_settings = replace(snapshot, workdir=self._request.repository_path("."))
         files.fresh_folder(self._work / "run")
@@ -108,6 +111,7 @@ class Preprocessing:
     def _taken(self, tree: Path, target: Path, label: str) -> Path:
         files, source = self._adapters.files, tree / self._place
         try:
+            # T3: the command may have left a link to a file that only the gate can read
             files.refuse_links(source, below=tree)
             if not files.exists(source):
                 raise RunError(

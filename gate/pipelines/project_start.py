@@ -36,6 +36,7 @@ WITH_VALUE: Final = frozenset(
 )
 PYTHON: Final = re.compile(r"python(?:3(?:\.\d{1,2})?)?", re.ASCII)
 SHELL: Final = re.compile(r"[|&;<>$`(){}*?~\[\]]|\.\.\.|/path/to|\bYOUR\b", re.IGNORECASE)
+# possessive quantifiers: no backtracking over long runs of blanks in untrusted text
 PROMPT: Final = re.compile(r"\A\s*+(?:[$@>] ?)?\s*+")
 MODULE: Final = ("-m", "--module")
 ENTRY: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)", re.ASCII)
@@ -85,6 +86,7 @@ def trainings_of(sources: Mapping[str, str], texts: Mapping[str, str]) -> tuple[
 
 def _started(training: Training, shown: list[Shown]) -> Training:
     """Add the launcher or the required options to a training if a text shows them."""
+    # commands in a text start at the root, so they do not fit another working directory
     if training.workdir != ".":
         return training
     for shown_start in shown:
@@ -109,6 +111,7 @@ def _names(script: str) -> tuple[str, str]:
 def _shown(name: str, text: str) -> Iterator[Shown]:
     if TELLING_FILE.fullmatch(name) is None:
         return
+    # a backslash at the end of a line continues the command
     for line in text.replace("\\\n", " ").splitlines():
         typed = PROMPT.sub("", line)
         if len(typed) > MAX_LINE or SHELL.search(typed):
@@ -149,6 +152,7 @@ def _console_scripts(project: str, sources: Mapping[str, str]) -> Iterator[Train
     """
     try:
         document = tomllib.loads(project)
+    # deeply nested TOML exhausts the parser's recursion, and the file is untrusted
     except (tomllib.TOMLDecodeError, RecursionError):
         return
     for entries in (_table(document, "project"), _table(_table(document, "tool"), "poetry")):

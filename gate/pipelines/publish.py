@@ -47,6 +47,7 @@ def publish(
     Each fault becomes a sentence in the result.
     """
     publishing = request.settings.publish
+    # a job of a fork has no credentials (docs/forks.md)
     nowhere = publishing.oci is None and publishing.tracker is None
     if nowhere or request.from_fork:
         return NOT_PUBLISHED
@@ -75,6 +76,7 @@ def publish(
 def _wants_all(request: GateRequest) -> bool:
     """Decide whether the tracker gets every verdict; without a seal no file is sent."""
     tracker = request.settings.publish.tracker
+    # settings of the pull request could name a server of its own
     return tracker is not None and tracker.settings.when == "always" and not request.by_own_rules
 
 
@@ -88,6 +90,7 @@ def _why_not(request: GateRequest, sealing: Sealing) -> str:
 def _artifact(
     verdict: Verdict, package: Package, request: GateRequest, files: Files
 ) -> SealedArtifact:
+    # every seal beside the package, since a keyless seal has other files than one with a key
     names = files.list_names(package.path.parent, max_names=MAX_FILES)
     return SealedArtifact(
         package=SealedFile(
@@ -166,6 +169,7 @@ def _tracked(
         )
         return replace(published, faults=(*published.faults, sentence))
     notes = (*published.notes, *tracked.notes)
+    # the limit was reached, so say that some values may be missing there
     if len(run.metrics) == MAX_METRICS:
         notes = (*notes, f"{names.title} has the first {MAX_METRICS:,} values of the metrics.")
     return replace(

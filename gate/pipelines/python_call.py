@@ -90,6 +90,7 @@ def python_request(call: PythonCall, files: Files) -> GateRequest:
     settings = _settings_apart(own, changes, call.gate_id)
     gate_id = settings.report.gate_id
     folder = "" if gate_id == DEFAULT_GATE else f"-{gate_id}"
+    # updating a baseline changes files of it, which must not block the next update
     changed = _changed_beside_baselines(repository)
     if changed and call.update:
         raise SettingsError(
@@ -132,6 +133,7 @@ def test_gate_id(command: tuple[str, ...]) -> str:
     """Return the id of a call without one: the command's words, with a digest if they are long."""
     text = " ".join(command)
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._") or "test"
+    # the plain words are unique only if no character was replaced and nothing cut off
     if plain == text.replace(" ", "-") and len(plain) <= MAX_ID:
         return plain
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
@@ -224,6 +226,7 @@ def _settings_apart(own: OwnSettings, changes: dict[str, Any], gate_id: str) -> 
             "report": {"gate_id": name},
             "baseline": {"path": f"{OWN_FOLDER}{name}/baseline"},
         }
+        # the call's own settings come last, so that they can still name another baseline
         return _parsed(_joined(document, named, changes))
 
     return read_apart(form, merged, what=ARGUMENTS)

@@ -139,6 +139,8 @@ def _run(question: reading.RunQuestion) -> reading.RunAnswer:
         question.run,
         question.out,
         question.tree,
+        # captured by the gate from the process's output, so the training cannot rewrite it
+        # afterwards
         FILES.read_bytes(question.output, max_bytes=MAX_OUTPUT_BYTES),
         question.train,
         taken=question.taken,
@@ -192,6 +194,7 @@ def _leaves(state: ReadState) -> reading.StateAnswer:
         leaves=tuple(
             reading.ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in state.leaves
         ),
+        # the answer's length is limited, so names beyond the limit are dropped
         not_finite=tuple(leaf.path for leaf in state.not_finite[:MAX_NOT_FINITE]),
     )
 
@@ -244,6 +247,7 @@ def _reduction(question: reading.ReductionQuestion) -> ReductionSpread | None:
 
 
 def _all_reduce(question: reading.AllReduceQuestion) -> AllReduceSpread:
+    # the ranks wrote the file, so it is as untrusted as a training's
     path = question.out / ALL_REDUCE_FILE
     data = FILES.read_bytes(path, max_bytes=MAX_ALL_REDUCE_BYTES)
     return read_document(AllReduceSpread, data, ALL_REDUCE_FILE)
@@ -329,6 +333,7 @@ def _data_pointers(question: reading.DataPointersQuestion) -> DataPointers:
 
 def _data_statistics(question: reading.DataStatisticsQuestion) -> tuple[DataStatistics, ...]:
     shown = question.shown or question.path.name
+    # bounded in size and time, because the data may be large and anyone's
     return data_statistics(
         FILES, question.path, shown, ReadingBudget(ReadingLimits(), time.monotonic)
     )

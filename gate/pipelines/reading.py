@@ -136,6 +136,7 @@ class NodesQuestion(Question[NodesAnswer]):
 
     def fits(self, answer: NodesAnswer) -> bool:
         """Accept exactly one report of each node, all about this run."""
+        # in order and complete: a missing report must not hide a rank
         numbers = [report.number for report in answer.reports]
         same = all(report.token == self.token for report in answer.reports)
         return same and numbers == list(range(self.nodes))

@@ -172,6 +172,7 @@ class EndedRuns:
         """Keep the output of the newest run and the state that it ended in."""
         label, taken = run.planned.label, run.taken
         second = label == SECOND_STRICT
+        # the second state is kept only if it differs, which `_keep_apart` decides
         self._kept.keep(label, run.output, () if second else taken)
         if run.saved is not None:
             self._kept.keep_saved(run.saved.files)
@@ -207,6 +208,7 @@ class EndedRuns:
             train=self._settings.train,
         )
         answer = self._reader.ask(question)
+        # reported by the harness: the gate itself sees only the exit code
         by = StoppedBy.MAX_STEPS if answer.end.stopped else StoppedBy.SCRIPT
         run = record.model_copy(update={"stopped_by": by})
         evidence = answer.evidence.model_copy(update={"run": run})
@@ -269,6 +271,7 @@ class EndedRuns:
         taken = self.folders().taken
         second = taken / capture.STATE_FILE
         folder = self._evidence / newest
+        # the reader cannot open the evidence folder, so the file joins the copies
         self._files.move_file(folder / capture.STATE_FILE, second)
         self._files.remove_tree(folder / capture.GRADIENTS_FILE)
         kept, sha256 = self._kept.file(f"{first}/{capture.STATE_FILE}")
@@ -306,6 +309,7 @@ class EndedRuns:
         Raises `RunError` if code or data changed since the runs were prepared.
         """
         prepared = self._prepared
+        # checked after the last run: what is packed has to be what was trained
         prepared.refuse_changed()
         request, adapters = prepared.request, prepared.adapters
         snapshot, container = prepared.snapshots[Commit.HEAD], prepared.isolation.container
@@ -412,6 +416,7 @@ class Trainings:
         """
         launcher, _, _ = self._taken(begun)
         assert begun.result is not None  # noqa: S101 - its turn has ended; tells the checker
+        # a neighbour may have caused the failure, so the answer is taken from a run that goes alone
         if begun.beside and short_of_room(begun.result):
             self._tell_repeated(begun)
             (alone,) = self._turns.run(Turn(runs=(begun.planned,)))
@@ -431,6 +436,7 @@ class Trainings:
         ended = list[Begun]()
         try:
             while planned:
+                # asked for each group again: a failure for lack of room lowers the number to one
                 most = self._fitting.together(self._first)
                 group, planned = planned[:most], planned[most:]
                 ended += self._turns.run(Turn(runs=group, independent=True), planned[:most])
@@ -522,6 +528,7 @@ class Trainings:
         result = as_its_task_ended(result, reports)
         snapshot = prepared.snapshots[planned.commit]
         begun, lane = prepared.call.at(started.begun_seconds), started.lane.number
+        # before any reading: such a run is repeated alone, and its files are not used
         if started.beside and short_of_room(result):
             return self._repeated(started)
         failure: RunError | None = None
@@ -571,6 +578,7 @@ class Trainings:
         except EvidenceError as fault:
             if failure is None:
                 raise
+            # the run's own failure is the better message than the file that it did not write
             raise failure from fault
         last = planned.ends_after
         if failure is not None and (last is None or len(read.evidence.steps) < last):

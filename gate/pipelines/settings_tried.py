@@ -56,6 +56,7 @@ def try_settings(trainings: Trainings, closed: ClosedCase, budget: Budget) -> Tr
     if not chosen:
         return None
     traced = diagnosis.trace is not None and diagnosis.trace.names_a_call
+    # two traced runs with a call that differs count as one more pair
     controls = len(strict) - 1 + traced, len(apart) + traced
     return _Ladder(trainings, strict, budget, apart[0], controls).climbed(chosen)
 
@@ -107,6 +108,7 @@ class _Ladder:
             made = self._tried(candidate)
             tried = self._made_sure(_with(tried, made.said), made)
             last = tried.tried[-1]
+            # the search ends with the first setting that certainly helps
             if tried.is_certain(last) and last.telling:
                 break
         return tried
@@ -116,6 +118,7 @@ class _Ladder:
         return not self._budget.used_up and self._budget.left >= runs * self._expected(last)
 
     def _expected(self, last: int) -> float:
+        # an early end saves steps, but no run can be shorter than its start
         start = self._strict[0].first_step_seconds or 0.0
         return min(self._seconds, max(start, self._seconds * last / self._steps))
 
@@ -143,6 +146,7 @@ class _Ladder:
 
     def _confirmed(self, candidate: Candidate, said: TriedSetting, first: Pair) -> _Made:
         """Make two more runs to the end of the training; for a fill, with another byte."""
+        # a result that changes with the byte was made from memory that nothing wrote
         filled = candidate.setting is Setting.HEAP_FILL
         again = replace(candidate, fill=SECOND_FILL) if filled else candidate
         second = self._pair(again, CERTAIN_RUNS - 1, whole=True)
@@ -175,6 +179,7 @@ class _Ladder:
         while said.helps and made.reference is not None and not tried.is_certain(said):
             pairs, differing = tried.without(said)
             try:
+                # equal runs prove nothing until enough pairs without the setting have been compared
                 if pairs < CERTAIN_CONTROLS:
                     if said.runs < CERTAIN_RUNS or not self._fits(self._last):
                         break

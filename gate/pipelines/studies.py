@@ -63,6 +63,7 @@ def parsed_arms(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for word in words:
         name, _, text = word.partition("=")
         shown = safe_line(word)
+        # the name becomes a part of run labels, and so of folder names
         if not ARM_NAME.fullmatch(name):
             raise SettingsError(
                 f"--arm {shown}: the name must be 1 to 20 lower-case letters, digits or hyphens",
@@ -217,6 +218,7 @@ def _notes(
             "the loss of several ranks is that of rank 0, over its own samples; a metric that the "
             "script reduces over all ranks compares better"
         )
+    # the cores that this process may use, which can be fewer than the machine's
     cores, threads = len(os.sched_getaffinity(0)), evidence.runs[0].environment.part("threads")
     ranks = max(arm.ranks for arm in arms)
     thread_count = int(threads) if threads.isdecimal() else 1
@@ -239,6 +241,7 @@ def packed_study(request: GateRequest, adapters: Adapters, path: Path) -> bytes:
         )
     commit, origin = request.commit or adapters.git.resolve("HEAD"), study.provenance
     problem = ""
+    # a study in a package has to describe the commit that the package is of
     if origin.commit != commit:
         problem = f"is of commit {origin.commit[:SHORT]}, and this call trains {commit[:SHORT]}"
     elif origin.changed_files:

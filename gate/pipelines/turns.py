@@ -63,6 +63,7 @@ def places_of(
     sets = core_sets(settings.runs.parallel, threads, room, runs)
     if not sets or room.free_bytes < AHEAD_BYTES:
         return places
+    # each run gets its own account, or runs at a time could signal or read each other
     accounts: tuple[Credentials | None, ...] = (isolation.credentials,)
     obstacle = "too many accounts for trainings are in use"
     try:
@@ -159,6 +160,7 @@ class Fitting:
         if self._shared_network and uses_ports(first):
             self.most = 1
             return self.most
+        # what the first run needed is the only measure of what the next ones need
         room, counts = self._adapters.room(), range(self._at_a_time, 1, -1)
         self.most = next((count for count in counts if fits_beside(first, room, count)), 1)
         return self.most
@@ -319,6 +321,7 @@ class Turns:
         return begun
 
     def _begin(self, planned: PlannedRun) -> Begun:
+        # a set of cores is free as soon as a run ends, its lane only when its files have been read
         lane, cores = self._free.pop(0), self._free_cores.pop(0)
         request = self._prepare(planned, lane, self._sets[cores])
         label = f"{planned.label}: ".encode() if self.at_a_time > 1 else b""

@@ -134,6 +134,7 @@ def _fix_of(changed: tuple[str, ...], own: tuple[str, ...], policy: PolicyPaths)
 
 def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
     """Return the error of a gate call with uncommitted changes."""
+    # stashing would put the new baseline aside, which the user wants judged by
     aside = "" if seen.judges else "`git stash -u`, or "
     return RepositoryError(
         seen.summary,
