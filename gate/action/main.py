@@ -219,8 +219,8 @@ def run_action(runner: Runner) -> ExitCode:
     """Gate the event's commit and report the result in every place that the runner offers.
 
     Only the verdict determines the exit code: a comment that cannot be posted changes nothing. No
-    exception leaves this function. Every fault gets outputs, a status and a comment, because an
-    older green status must not remain on a commit that could not be checked again.
+    exception leaves this function. Every fault gets outputs, a status and a comment. Otherwise an
+    older green status would remain on a commit that could not be checked again.
     """
     known = CallProgress()
     try:

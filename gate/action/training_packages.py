@@ -2,9 +2,9 @@
 
     python -I -m gate.action.training_packages requirements.lock /opt
 
-This makes `/opt/repro-gate-training/python` from the file in the workspace. If the base commit has
-another version of the file, it also makes `/opt/repro-gate-training-base/python` from that one, so
-that the base commit trains with its own packages.
+This makes `/opt/repro-gate-training/python` from the file in the workspace. The base commit may
+have another version of the file. Then `/opt/repro-gate-training-base/python` is made from that one,
+so that the base commit trains with its own packages.
 
 Either file may come from a pull request. So the confined reader parses it and returns only
 packages, versions and hashes, which `gate.action.wheel_installer` installs. This process gets no

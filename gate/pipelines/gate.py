@@ -166,9 +166,9 @@ def tell_moved_data(recorded: DataSets, prepared: Prepared) -> None:
 
 
 def _trained(trainings: Trainings, baselines: Baselines) -> ClosedCase:
-    """Train head, the base commit if needed, then the runs that the outcome does not need first.
+    """Make all runs before a diagnosis: head, the base commit, resume, seeds and operator audit.
 
-    The last are the resumed runs, the runs of further seeds and the operator audit.
+    The base commit runs only if its runs can decide. Only head's runs are made in every case.
     """
     prepared, ended = trainings.prepared, trainings.ended
     case = _own_runs(trainings, open_case(prepared.request, baselines, prepared.data))
@@ -222,7 +222,7 @@ def _own_runs(trainings: Trainings, case: Case) -> Case:
 def _explained(trainings: Trainings, closed: ClosedCase, change: Change | None) -> ClosedCase:
     """Return the case with what further runs show about a failed outcome.
 
-    First two traced runs locate the difference. Then settings are changed one at a time.
+    First one or two traced runs locate the difference. Then settings are changed one at a time.
     """
     case, ended = closed.case, trainings.ended
     runs, seeded = closed.evidence.runs, closed.evidence.seeded

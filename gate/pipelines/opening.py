@@ -200,8 +200,8 @@ def open_for_reproduction(
 ) -> OpenedPackage:
     """Find the code in the clone or else in the package, and make the request.
 
-    Raises `EvidenceError` for an incomplete package, `RepositoryError` if the code is nowhere, and
-    `SettingsError` for unknown names of data or an output folder in other use.
+    Raises `EvidenceError` for an incomplete package and `RepositoryError` if the code is nowhere.
+    Raises `SettingsError` for unknown names of data, or an output folder in other use.
     """
     recorded, settings = kept.call, kept.settings
     if recorded is None or settings is None:

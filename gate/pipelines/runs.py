@@ -139,7 +139,7 @@ class EndedRuns:
         return target
 
     def read(self, planned: PlannedRun, record: RunRecord, output: bytes, workdir: str) -> RunRead:
-        """Return the evidence of a run; nothing is kept yet.
+        """Return the evidence of a run; nothing of it is kept yet.
 
         Raises `SeveralTrainedError` if more than one process of the run trained.
         """

@@ -240,9 +240,10 @@ OUTSKIRTS: Final = frozenset(("docs", "doc", "example", "examples", "benchmark",
 def find_trainings(sources: Mapping[str, str]) -> tuple[Training, ...]:
     """Return the scripts that look like a training, the likeliest first.
 
-    `sources` maps paths to texts. A script does something when it is started. It trains if it
-    imports torch or a framework on top of it and calls `backward`, `fit` or a trainer, or has the
-    name of a training. If no script does, those with such a name alone count.
+    `sources` maps paths to texts. A script does something when it is started. To count as a
+    training it has to import torch or a framework on top of it. It also has to call `backward`,
+    `fit` or a trainer, or have the name of a training. If no script does, those with such a name
+    alone count.
     """
     looked = [training for path in sorted(sources) for training in _looked_at(path, sources)]
     central = [training for training in looked if not OUTSKIRTS & set(_parts(training[1].script))]

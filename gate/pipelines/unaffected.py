@@ -111,8 +111,8 @@ def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) ->
 def _leads_into_the_commit(prepared: Prepared) -> bool:
     """Decide whether command or variables of the training name a folder of head in the checkout.
 
-    A file that the pull request adds there, such as a start-up file of an environment, would reach
-    a run although `train.files` does not name it.
+    The pull request could add a file there, such as a start-up file of an environment. A run would
+    get that file although `train.files` does not name it.
     """
     launcher, train = prepared.launchers[Commit.HEAD], prepared.request.settings.train
     host = launcher.isolation.host_variables(launcher.host, train.pass_env)

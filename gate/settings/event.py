@@ -293,9 +293,9 @@ def read_context(
 ) -> ActionContext:
     """Return the context of the event; `event` is the content of `GITHUB_EVENT_PATH`.
 
-    Raises `SettingsError` for a trigger that would run a stranger's code with secrets, for an event
-    that the gate does not know, and for a malformed event file. After a `workflow_run`, which only
-    a judging mode may follow, `origin` is set and the pull request is still unknown.
+    Raises `SettingsError` for an unknown event, for a malformed event file, and for a trigger that
+    would run a stranger's code with secrets. After a `workflow_run`, which only a judging mode may
+    follow, `origin` is set and the pull request is still unknown.
     """
     name = variables.get("GITHUB_EVENT_NAME", "")
     _refuse_trigger(name, mode)

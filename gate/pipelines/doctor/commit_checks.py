@@ -212,8 +212,8 @@ def examined_command(
 ) -> Examined:
     """Check whether a clean checkout of the commit has every file that the command names.
 
-    `missing` are words that the commit lacks, `there` those of them that the work tree has, and
-    `ignored` the paths of the latter that git ignores.
+    `missing` are words that the commit lacks. `there` are the missing words that the work tree has.
+    `ignored` are the paths of these that git ignores.
     """
     script = script_of(command)
     health, fix = CheckResult.FAIL, COMMIT_IT
