@@ -214,7 +214,7 @@ class _Steps:
         given = self._around.variables
         variables = {**self._offline(), "HOME": str(home), **index_variables(given)}
         del variables["PIP_CONFIG_FILE"]
-        # keep variables that name a folder of certificates: it is no file to copy, and no secret
+        # keep variables that name a folder of certificates, which is no secret and cannot be copied
         variables |= {name: given[name] for name in FILE_VARIABLES if given.get(name)}
         for name, data in logins.items():
             copy = home / (name if name in HOME_FILES else name.lower())

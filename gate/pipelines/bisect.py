@@ -38,7 +38,7 @@ from gate.verdict.verdict import Answer
 
 BISECT_SCHEMA: Final = "repro-gate.bisect/1"
 MAX_COMMITS: Final = 10_000
-# a rate counts only after this many deviating runs, out of at least so many runs in all
+# a rate counts only after 3 deviating runs, out of 5 runs or more
 STRUCK: Final = 3
 LEAST_SAMPLE: Final = 5
 PAIR: Final = 2

@@ -38,7 +38,7 @@ Sentence = Annotated[str, Field(max_length=2000)]
 
 
 class KeptDiagnosis(Document):
-    """A diagnosis of kept evidence; it judges nothing.
+    """A diagnosis of kept evidence, without a judgement.
 
     `expected` and `observed` are the two sides that differ. Both are empty and `diagnosis` is None
     if nothing differs. `outcome` is a verdict's, or "equal". `summary` has the words of the
@@ -187,7 +187,7 @@ def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, 
 
 
 def _verdict(evidence: EvidenceSet, compared: _Compared) -> Verdict:
-    """Return the difference as a verdict that the reports can show; it judges nothing."""
+    """Return the difference as a verdict for the reports, which is no judgement."""
     decision = Decision(
         outcome=compared.outcome, passes=False, cause="", decided=compared.comparison
     )

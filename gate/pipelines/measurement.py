@@ -417,7 +417,7 @@ def _read(request: GateRequest, files: Files, given: Path) -> EvidenceSet:
             hint="Name the folder that --out was given, or the `evidence` folder in it.",
         )
     evidence = read_evidence_apart(files, folder)
-    # results of different settings are not comparable, whatever they are
+    # other settings make another experiment, whose results are not comparable
     if evidence.training_digest != training_digest(request.settings):
         raise EvidenceError(
             f"{given}: was made under other training settings than {request.config_name} has",

@@ -1,6 +1,6 @@
 """Lists what head changes in settings, baseline and keys, compared with the base commit.
 
-The lists decide nothing. Both sides are parsed strictly and shortened, only in the confined
+The lists are informational. Both sides are parsed strictly and shortened, only in the confined
 process.
 """
 

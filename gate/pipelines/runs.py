@@ -491,7 +491,7 @@ class Trainings:
         prepared, planned, result = self.prepared, started.planned, started.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
         launcher = prepared.launcher(planned.environment, planned.commit).in_lane(started.lane)
-        # before the gate reads a file: after this no process can change files under its hands
+        # before the gate reads a file: after this no process can change a file while it is read
         if started.lane.place is None or not launcher.isolation.in_container:
             prepared.adapters.clean_up(launcher.isolation)
         folders = self.ended.move_here(started.lane.root, planned.varied)

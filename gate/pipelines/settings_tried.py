@@ -74,7 +74,7 @@ class _Ladder:
     """Pairs of runs, one setting after the other, until one setting certainly helps.
 
     `apart` is the known difference of the runs. `controls` counts the compared pairs without any
-    setting, and how many of them differ.
+    setting, and how many pairs differ.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ INSIDE: Final = frozenset(
         "train.metrics.wandb",
         "train.metrics.wandb_keys",
         "train.checkpoint",
-        # only reduces the files, all of which are in its own commit
+        # only leaves out files of its own commit
         "train.files",
         "train.checkpoint_exclude.pattern",
         "train.checkpoint_exclude.reason",
