@@ -1,7 +1,6 @@
 """The runs of one call, from empty folders to written evidence.
 
-`Trainings` starts planned runs in turns. `EndedRuns` reads each run after its end, keeps what is
-worth keeping and writes the evidence.
+`Trainings` starts planned runs in turns. `EndedRuns` reads, keeps and writes what they leave.
 """
 
 from __future__ import annotations
@@ -398,9 +397,8 @@ class Trainings:
     ) -> tuple[RunEvidence, Generator[Begun]]:
         """Make a run from a checkpoint, beside the runs that are killed inside a save.
 
-        As many run at a time as fit. Return the evidence of the resumed run and a generator of the
-        killed runs; pass each of those to `how_it_ended`. Close the generator to stop the remaining
-        runs.
+        Return the evidence of the resumed run and a generator of the killed runs. Pass each killed
+        run to `how_it_ended`. Close the generator to stop the remaining ones.
         """
         ended = self._independent((planned, *killed))
         try:

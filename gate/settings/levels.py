@@ -1,7 +1,6 @@
 """The settings that say what a result has to be: tolerances, levels, quarantine, measuring.
 
-Nothing here reads the clock. A rule's span from `since` to `until` is limited in itself, so a file
-is valid or not whenever it is read.
+Nothing here reads the clock: a rule's span from `since` to `until` is limited in itself.
 """
 
 from __future__ import annotations
@@ -287,10 +286,7 @@ class Quarantine(Document):
 
 
 def _together(rules: tuple[Quarantine, ...]) -> tuple[Quarantine, ...]:
-    """Raise `ValueError` for a chain of rules that would together last too long.
-
-    Each rule is limited by itself, but a new one could begin where another ends.
-    """
+    """Raise `ValueError` for a chain of rules, each within its limit, that lasts too long."""
     if not rules:
         return rules
     first = min(date.fromisoformat(rule.since) for rule in rules)
