@@ -46,13 +46,15 @@ class Publishers:
 class Adapters:
     """Every effect that a pipeline has, passed in by the entry points.
 
-    Reading: `for_reading` returns the account that may read what an isolated training left, and
-    `answering` starts a process under it.
+    Reading: `for_reading` returns the isolation of the reader, with an account that no training
+    has. If the trainings have no account of their own, neither has the reader. `answering` starts a
+    process that answers questions.
 
     Isolation: `closed` keeps places from other accounts while its body runs, except the way to one
     folder. `clean_up` removes all processes of the training's account, and its files outside that
-    folder. `release` frees the account for other gates and gives back the nodes of `cluster`.
-    `beside` returns further accounts for runs that go at the same time, or raises `RunError`.
+    folder. `release` frees the accounts for other gates and gives back the nodes of `cluster`.
+    `beside` returns accounts for runs that go at the same time, possibly fewer than requested. It
+    raises `RunError` if no two runs can.
 
     Facts: `room` measures cores and memory, `gpus` finds the GPUs of this machine, and `machine`
     collects facts that are only reported. `run` marks the containers and the job of this call.

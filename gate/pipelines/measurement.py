@@ -323,7 +323,10 @@ class Measured:
 
 
 def checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ranges of steps as given; raise `SettingsError` for ranges that overlap."""
+    """Return the ranges of steps as given.
+
+    Raises `SettingsError` for an invalid range, and for one that would decide the steps of another.
+    """
     taken: list[range] = []
     for place, text in enumerate(ranges):
         try:

@@ -37,7 +37,11 @@ from gate.verdict.request import GateRequest
 
 
 class Aside:
-    """Moves folders out of the way into `folder`, which is removed at the end of the call."""
+    """Moves folders out of the way into `folder`, which is removed at the end of the call.
+
+    Removing them at once would slow the next run down: a file system may create files slowly where
+    many were just removed (see `trees.set_aside`).
+    """
 
     def __init__(self, files: Files, folder: Path) -> None:
         """Only store references; nothing on disk is touched."""

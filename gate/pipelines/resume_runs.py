@@ -246,6 +246,7 @@ def refuse_other_start(
     """Raise `RunError` if a resumed run starts at another step, or ends before the last."""
     left = len(whole.steps) - carried.step
     begun = saved_at(whole, resumed)
+    # None is unknown; 0 means that the checkpoint was ignored, which the comparison reports
     if begun not in {None, 0, carried.step}:
         raise RunError(
             f"the checkpoint is of step {begun}, and the run was interrupted after step "
