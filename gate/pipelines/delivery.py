@@ -264,7 +264,7 @@ def write_reports(
 ) -> Reports:
     """Render the verdict for every kind of reader and write the texts to the output folder.
 
-    The page's charts are drawn from `sources`; an error verdict has none.
+    The page is drawn from `sources` too; an error verdict has none.
     """
     gate_id = request.gate_id
     comment = comment_text(verdict, links, gate_id=gate_id)
@@ -309,7 +309,7 @@ def _python_lines(git: Git, commit: str) -> Mapping[str, int]:
     try:
         return git.python_lines(commit, max_files=MAX_CODE_FILES, max_bytes=MAX_CODE_BYTES)
     except RepositoryError:
-        # the export of the commit raises the same error, with a better message
+        # the export of the commit reports the fault
         return {}
 
 
