@@ -230,7 +230,7 @@ TRAINING_NAME: Final = re.compile(r"(?:main|(?:pre|run_|fine_?)?(?:train|tun)(?:
 TELLING_NAME: Final = re.compile(r"(?:pre|run_)?train(?:ing)?(?:_\w+)?|fine_?tun(?:e|ing)(?:_\w+)?")
 NO_TRAINING: Final = re.compile(r"test_.*|.*_test|conftest|setup|__init__")
 OPTION: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{0,60}")
-# calls at the top level of a script without functions, such as `trainer.fit(model)`
+# calls of a script that is nothing but statements: `trainer.fit(model)`
 STARTS: Final = frozenset(("backward", "fit", "train"))
 TEST_FOLDERS: Final = frozenset(("test", "tests", "site-packages"))
 # used only if no training is found elsewhere
