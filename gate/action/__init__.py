@@ -1,1 +1,1 @@
-"""The GitHub Action: event in, comment, status and outputs out."""
+"""The GitHub Action: reads the event; writes comment, status and outputs."""

@@ -1,4 +1,4 @@
-"""An event becomes a request: which commit, judged by whose rules."""
+"""Turns an event into a request: which commit, judged by which rules."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from gate.verdict.request import GateRequest
 
 
 def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapters) -> GateRequest:
-    """The request of an event; what decides comes from the commit that a change is merged into.
+    """Return the request of an event; policy files come from the commit that is merged into (T2).
 
-    Only a base without a settings file lets the change bring its own, and says so; they must not
-    reach out of the tree. What a change brings is parsed in a separate process.
+    Only if the base has no settings file, head's settings are used, and the request says so. They
+    must not reach outside the tree. A separate process parses everything of head.
     """
     with HeadFiles(adapters, context.workspace) as head_files:
         return _request(context, inputs, adapters.git, head_files)
@@ -41,19 +41,20 @@ def _request(
 ) -> GateRequest:
     head = git.resolve(context.head_commit)
     pull_request = context.pull_request
-    # from the event, never from an input: a workflow in the pull request could name its own head
+    # taken from the event, because a workflow in the pull request could name its own head as input
     trusted_base = context.trusted_base
     named_base = trusted_base or inputs.base
     base = git.resolve(named_base) if named_base else None
     path = inputs.config or FILE_NAME
+    # an input may name a base for comparison, but only the event's base is trusted to decide
     trusted = git.read_file(base, path) if base and trusted_base else None
-    # the base's file wins even where the head has another one: that is shown and not obeyed (T2)
+    # the base's file wins even if head has another one, which is shown but not obeyed (T2)
     text = trusted if trusted is not None else _proposed_baseline(git, head, path)
     untrusted = trusted is None and trusted_base is not None
-    # untrusted YAML is not parsed in the process that later holds key and token (T5)
+    # this process later holds key and token, so it does not parse untrusted YAML (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
     if untrusted:
-        # nobody with a say has read them: they may ask for nothing outside of their own tree
+        # nobody with a say has read these settings, so they must not reach outside their own tree
         refuse_reach(settings, path)
     request = GateRequest(
         top=context.workspace,
@@ -83,13 +84,14 @@ def _request(
         request = replace(request, history=history)
     if trusted_base is None or base is None:
         return request
+    # shown to the reviewer, because these files decide over later changes once merged
     changes = _policy_changes(request, (base, head), git, head_files)
     environment = brought_environment(request, head_files.settings, git)
     return replace(request, policy_changes=changes, environment_change=environment)
 
 
 def _proposed_baseline(git: Git, head: str, path: str) -> bytes:
-    """The settings file of the commit under test; `SettingsError` where it has none."""
+    """Return the settings file of the commit under test; raise `SettingsError` without one."""
     text = git.read_file(head, path)
     if text is None:
         raise SettingsError(
@@ -100,9 +102,9 @@ def _proposed_baseline(git: Git, head: str, path: str) -> bytes:
 
 
 def _history(git: Git, head_files: HeadFiles, gate_id: str) -> History:
-    """Earlier runs, from the clone; what keeps them from being read is for a notice, no fault.
+    """Return earlier runs from the clone; what prevents that becomes a notice, not a fault.
 
-    Anyone who may push a branch may have written them, so they are parsed in a separate process.
+    Anyone who may push a branch may have written them, so a separate process parses them.
     """
     path = history_file(gate_id)
     try:
@@ -120,7 +122,7 @@ def _history(git: Git, head_files: HeadFiles, gate_id: str) -> History:
 def _policy_changes(
     request: GateRequest, commits: tuple[str, str], git: Git, head_files: HeadFiles
 ) -> tuple[PolicyChange, ...]:
-    """What the pull request changes in settings, baseline and trust: shown, not obeyed."""
+    """Return what the pull request changes in settings, baseline and trust: shown, not obeyed."""
     settings = request.settings
     policy_files: list[tuple[type[ChangesQuestion], str]] = [
         (SettingsChangesQuestion, request.config_name),

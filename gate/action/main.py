@@ -1,4 +1,4 @@
-"""The GitHub Action: the runner's variables in, comment, summary, outputs and an exit code out."""
+"""The GitHub Action: the runner's variables in; comment, summary, outputs and exit code out."""
 
 from __future__ import annotations
 
@@ -100,23 +100,24 @@ def tell_status(
     token: str,
     set_status: SetStatus,
 ) -> str:
-    """Set the status on the commit that was checked, and say whether that worked.
+    """Set the status on the checked commit, and return a line that says whether that worked.
 
-    On a pull request that is its head. A commit may be the head of several, towards branches with
-    other rules: the context names the branch, so none answers for another. Nothing is said where
-    nothing was asked for; what keeps a status from being set changes no verdict.
+    On a pull request this is its head. One commit may be the head of several pull requests, towards
+    branches with different rules. The status context names the branch, so that none stands for
+    another. The line is empty if no status was requested. A status that cannot be set changes no
+    verdict.
     """
     fork = context.pull_request is not None and context.pull_request.from_fork
     if not inputs.status or inputs.mode is Mode.RUN:
         return ""
-    # the token stays unused in a job that ran untrusted code, even after it has ended
+    # a job that ran untrusted code never uses its token, even after that code has ended
     if fork and inputs.mode is not Mode.JUDGE:
         return "no status: a fork's code ran in this job, so its token is not used"
     if not token:
         return "no status: no token was given"
     state, description = commit_status
     status = CommitStatus(
-        # the head and not the merge commit that was checked out: a required check looks at the head
+        # the head and not the checked-out merge commit, because required checks look at the head
         commit=context.head_commit,
         state=state,
         context=status_context(
@@ -133,22 +134,21 @@ def tell_status(
 
 
 def github_status(context: ActionContext, token: str, status: CommitStatus) -> None:
-    """Set the real status of the event's commit; raises `PublishError`."""
+    """Set the status of the event's commit on GitHub; raise `PublishError`."""
     set_commit_status(status, api_url=context.api_url, repository=context.repository, token=token)
 
 
 Made = Callable[[bytes], Mapping[str, bytes]]
-# the history's file, and what becomes of it
+# arguments: context, token, the history's file, and a function from its old to its new content
 KeepHistory = Callable[[ActionContext, str, str, Made], None]
 
 
 def tell_history(
     context: ActionContext, verdict: Verdict, call: CallFacts, token: str, keep: KeepHistory
 ) -> str:
-    """Add a line for this verdict, on the default branch of the repository itself.
+    """Add a line for this verdict to the history, on the repository's default branch only.
 
-    The answer is a line for the log, empty where there is nothing to say. Nothing that
-    goes wrong here changes a verdict.
+    Return a line for the log, or an empty text. No failure here changes the verdict.
     """
     if not context.on_default_branch:
         return ""
@@ -159,7 +159,8 @@ def tell_history(
         line = verdict_line(verdict, call)
         return {
             history_file(call.gate_id): with_line(old, line),
-            # what is shown in reports is cut to the last lines: no line of these files ever is
+            # the file for reports keeps only the last lines, so each line also gets a file of its
+            # own
             branch_path(line_name(line)): line_bytes(line) + b"\n",
             badge_file(call.gate_id): badge_json(verdict, gate_id=call.gate_id),
         }
@@ -175,7 +176,7 @@ def tell_history(
 
 
 def github_history(context: ActionContext, token: str, path: str, made: Made) -> None:
-    """Write to the real branch; raises `PublishError`."""
+    """Write to the history branch on GitHub; raise `PublishError`."""
     branch = HistoryBranch(api_url=context.api_url, repository=context.repository, token=token)
     branch.change(HISTORY_BRANCH, path, f"{path}: commit {context.head_commit[:12]}", made)
 
@@ -187,7 +188,7 @@ OpenComments = Callable[[ActionContext, str], AbstractContextManager[Comments]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runner:
-    """What the action is given: the runner's variables, and the makers of its adapters."""
+    """What the action gets: the runner's variables, and the factories of its adapters."""
 
     variables: Mapping[str, str]
     files: Files
@@ -202,10 +203,10 @@ class Runner:
 
 @dataclass(kw_only=True, slots=True)
 class CallProgress:
-    """What is known of a call when something is raised; filled in as the call goes on.
+    """What is known about a call when an error is raised; filled in while the call proceeds.
 
-    `gate_id` is that of the request; before there is one, a fault must not take the name of
-    another gate of the repository.
+    `gate_id` is the request's. It is empty before there is a request, so that an early fault does
+    not use the name of another gate of the repository.
     """
 
     context: ActionContext | None = None
@@ -215,11 +216,11 @@ class CallProgress:
 
 
 def run_action(runner: Runner) -> ExitCode:
-    """Gate the commit of the event and report the result everywhere that the runner offers.
+    """Gate the event's commit and report the result in every place that the runner offers.
 
-    The exit code is the verdict's alone: a comment that cannot be posted changes nothing. Nothing
-    that is raised leaves here: each way out has words, outputs, a status and a comment, since an
-    older green must not stay beside a commit that could not be checked again.
+    Only the verdict determines the exit code: a comment that cannot be posted changes nothing. No
+    exception leaves this function. Every fault gets outputs, a status and a comment. Otherwise an
+    older green status would remain on a commit that could not be checked again.
     """
     known = CallProgress()
     try:
@@ -234,7 +235,7 @@ def run_action(runner: Runner) -> ExitCode:
 
 
 def _tell_fault(runner: Runner, known: CallProgress, fault: GateError) -> ExitCode:
-    """Say it, then write it everywhere that is known; one that fails keeps no other from it."""
+    """Log the fault, then report it in every known place; a place that fails stops no other."""
     runner.say(fault_annotation(fault))
     runner.say(quoted(str(fault)))
     context, inputs = known.context, known.inputs
@@ -277,7 +278,7 @@ def _comment_fault(
 
 
 def _summarize_fault(runner: Runner, path: Path | None, fault: GateError) -> None:
-    """The job's summary of a call of which neither the event nor the inputs could be read."""
+    """Write the job's summary of a call whose event or inputs could not be read."""
     if path is None:
         return
     commit = runner.variables.get("GITHUB_SHA", "")
@@ -286,7 +287,7 @@ def _summarize_fault(runner: Runner, path: Path | None, fault: GateError) -> Non
     _append(runner, path, summary_text(verdict, ReportLinks(), gate_id=DEFAULT_GATE))
 
 
-# set in the images of a release alone
+# this variable is set only in the images of a release
 RELEASED = "REPRO_GATE_RELEASE"
 RELEASE_TAG = re.compile(r"v[0-9]+(?:\.[0-9]+\.[0-9]+)?")
 PUSHED_BY_HAND = (
@@ -296,7 +297,7 @@ PUSHED_BY_HAND = (
 
 
 def hand_pushed_tag(variables: Mapping[str, str]) -> str:
-    """What is wrong with the tag that this action was called by; empty where nothing is."""
+    """Return a warning if this action was called by a tag that no release made, or nothing."""
     tag = variables.get("GITHUB_ACTION_REF", "")
     if variables.get(RELEASED) or not RELEASE_TAG.fullmatch(tag):
         return ""
@@ -305,13 +306,13 @@ def hand_pushed_tag(variables: Mapping[str, str]) -> str:
 
 def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
     path = runner.variables.get("GITHUB_EVENT_PATH", "")
-    # capped: the title and text of a pull request are in it, as long as anybody writes them
+    # limited, because the event contains the pull request's title and text, which anyone may write
     event = runner.files.read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
     inputs = read_inputs(runner.variables)
     context = read_context(runner.variables, event, inputs.mode)
     if context.origin is None:
         return context, inputs
-    # only the job that judges gets here, and that one trains nothing
+    # only a judging job gets here, and it trains nothing, so the token may be used (T1)
     token = InputSecrets(runner.variables, runner.files).token()
     pull = runner.find(context, context.origin, token)
     return replace(context, pull_request=pull), inputs
@@ -332,7 +333,7 @@ def _act(
     request = replace(event_request(context, inputs, adapters), imported_runs=judges)
     adapters = adapters if judges else isolated(adapters)
     known.report, known.gate_id = request.settings.report, request.gate_id
-    # the pull request's commit is in the workspace: a link there could lead root anywhere
+    # the workspace contains the pull request's commit, in which a link could lead root anywhere
     for folder in (request.out, context.workspace / inputs.evidence):
         adapters.files.refuse_links(folder, below=context.workspace)
     try:
@@ -346,8 +347,8 @@ def _act(
 def _run_only(
     runner: Runner, context: ActionContext, request: GateRequest, adapters: Adapters
 ) -> ExitCode:
-    """The first of two jobs: its exit code says whether the training ran, and nothing more."""
-    # refused and not ignored: its author believes that this job signs
+    """Run the first of two jobs, whose exit code only says whether the training ran."""
+    # refuse a key instead of ignoring it: the author believes that this job signs
     if InputSecrets(runner.variables, runner.files).names_key():
         raise SettingsError(
             "mode run takes no signing key: this job runs the pull request's code",
@@ -371,12 +372,12 @@ def _judge_and_tell(
     request: GateRequest,
     adapters: Adapters,
 ) -> ExitCode:
-    """The whole pipeline, or with mode judge everything but the training."""
+    """Run the whole pipeline, or without the training in mode judge, and report the verdict."""
     secrets = InputSecrets(runner.variables, runner.files)
     outcome = run_and_deliver(
         request,
         adapters,
-        # a place without secrets: not even a mistake further down can read them
+        # for a fork use a source without any secret, so that no mistake further down can read one
         InputSecrets({}, runner.files) if request.from_fork else secrets,
         judging(context.workspace / inputs.evidence) if request.imported_runs else gate,
     )
@@ -409,7 +410,7 @@ def _tell_status(runner: Runner, context: ActionContext, status: tuple[StatusSta
 
 
 def _tell_post_step(runner: Runner, adapters: Adapters) -> None:
-    """Before anything is started: should this process be killed, only the post step can end it."""
+    """Write the state before anything starts, for the post step after a killed process."""
     path = runner.variables.get("GITHUB_STATE", "")
     if path:
         own = next((name for name in this_process() if CONTAINER_ID.match(name)), "")
@@ -417,11 +418,11 @@ def _tell_post_step(runner: Runner, adapters: Adapters) -> None:
 
 
 def isolated(adapters: Adapters) -> Adapters:
-    """The same adapters, refusing to train under the account that holds the step's secrets."""
+    """Return adapters that refuse to train under the account with the step's secrets."""
 
     def isolate(settings: GateSettings, folders: tuple[Path, ...]) -> Isolation:
         isolation = adapters.isolate(settings, folders)
-        # under one account the training could read the step's variables in /proc
+        # a training under the same account could read the step's variables in /proc
         if isolation.mode is IsolationMode.NONE:
             raise SettingsError(
                 f"the training would share the action's account: {isolation.reason}",
@@ -459,14 +460,14 @@ def _publish(
 def _not_to_be_posted(
     context: ActionContext, inputs: ActionInputs, settings: ReportSettings
 ) -> str:
-    """Why there is no comment, whatever the verdict; empty where there may be one."""
+    """Return why there is no comment, regardless of the verdict, or an empty text."""
     if context.pull_request is None:
         return "this event has no pull request"
     if not inputs.comment:
         return "input comment is false"
     if settings.comment is CommentPolicy.NEVER:
         return "report.comment is never"
-    # a workflow that follows another one runs no code of its
+    # a workflow that follows another one, or that judges, runs no code of the pull request
     trains = context.origin is None and inputs.mode is not Mode.JUDGE
     if context.pull_request.from_fork and trains:
         return (
@@ -477,7 +478,7 @@ def _not_to_be_posted(
 
 
 def _link_page(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
-    """The step after the upload: whatever becomes of the link, the verdict stands."""
+    """Run the step after the upload; the verdict stands even if the link fails."""
     link = _page_link(runner, context, inputs)
     if link.reason_not_posted:
         runner.say(notice_annotation("page", f"not linked: {link.reason_not_posted}"))
@@ -488,7 +489,7 @@ def _link_page(runner: Runner, context: ActionContext, inputs: ActionInputs) -> 
 
 def _page_link(runner: Runner, context: ActionContext, inputs: ActionInputs) -> Publication:
     why_not = _not_to_be_posted(context, inputs, ReportSettings())
-    # the step that uploads the page was skipped, or found none
+    # without an address, the upload step was skipped or found no page
     why_not = why_not or (
         "" if inputs.page_url else "input page_url is empty: no page was uploaded"
     )
@@ -516,7 +517,7 @@ def _tell(
     outcome: DeliveredVerdict,
     publication: Publication,
 ) -> None:
-    """Annotations and the log first, then the runner's files."""
+    """Write annotations and the log first, then the runner's files."""
     for command in annotation_commands(outcome.verdict, outcome.lines):
         runner.say(command)
     if outcome.fault is not None:
@@ -547,39 +548,39 @@ def _tell(
 
 
 def _from_workspace(path: Path | None, context: ActionContext) -> str:
-    """Relative to the workspace: the container's own paths mean nothing to later steps."""
+    """Return the path relative to the workspace: later steps do not see the container's paths."""
     return "" if path is None else path.relative_to(context.workspace).as_posix()
 
 
 def _append_outputs(runner: Runner, path: Path | None, outputs: StepOutputs) -> None:
     if path is not None:
-        # drawn for every append, after the training has ended
+        # a new random delimiter for each append, made after the training: no text can contain it
         delimiter = f"repro_gate_{randomness.token_hex(16)}"
         _append(runner, path, output_file_text(outputs, delimiter))
 
 
 def _append(runner: Runner, path: Path, text: str) -> None:
-    """The runner's files are appended to; what an earlier step wrote stays."""
+    """Append to a file of the runner, so that the text of earlier steps stays."""
     runner.files.append_bytes(path, text.encode("utf-8"))
 
 
 def _give_back(context: ActionContext, request: GateRequest, files: Files) -> None:
-    """What the container's root wrote must belong to the workspace's owner: later steps read it."""
+    """Give root's files to the workspace's owner, because later steps have to read them."""
     first_step = context.workspace / request.out.relative_to(context.workspace).parts[0]
     if files.exists(first_step):
-        # from the first part of the path on: the folders in between were made by root as well
+        # from the first folder of the path on, because root made the folders in between as well
         files.give_to(first_step, *files.owner(context.workspace))
 
 
 def github_pull_request(context: ActionContext, origin: RunOrigin, token: str) -> PullRequest:
-    """The pull request that a finished workflow ran on, asked of GitHub."""
+    """Ask GitHub for the pull request that a finished workflow ran on."""
     return find_pull_request(
         api_url=context.api_url, repository=context.repository, token=token, origin=origin
     )
 
 
 def github_comments(context: ActionContext, token: str) -> AbstractContextManager[Comments]:
-    """The real comments of the event's pull request; leaving the context ends the connection."""
+    """Return the comments of the event's pull request; leaving the context ends the connection."""
     if context.pull_request is None:
         raise PublishError("this event has no pull request")
     return GitHubComments(

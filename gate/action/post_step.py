@@ -1,8 +1,8 @@
-"""The action's post step: stop and remove what a killed step left behind.
+"""The action's post step: stops and removes what a killed step left behind.
 
-A runner that cancels kills the client of the engine in the end, not the container: that one would
-go on and hold its GPU, and what it started with it. After a step that ended in order there is
-nothing left to do.
+When a runner cancels, it finally kills the engine's client but not the container. That container
+would keep running with its GPU, and so would the containers that it started. After a step that
+ended normally there is nothing to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gate.text.untrusted_text import safe_block
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PostStep:
-    """What the post step is given: the runner's variables, and the adapters to work through."""
+    """What the post step gets: the runner's variables and its adapters."""
 
     variables: Mapping[str, str]
     files: Files
@@ -32,7 +32,7 @@ class PostStep:
 
 
 def main() -> int:
-    """Clean up after the step that this container was started for; the answer is an exit code."""
+    """Clean up after the step that this container was started for; return an exit code."""
     address = engine_address(os.environ)
     step = PostStep(
         variables=os.environ,
@@ -44,9 +44,9 @@ def main() -> int:
 
 
 def clean_up(step: PostStep) -> ExitCode:
-    """End the step's containers, then remove its copies of the code and give its files back.
+    """End the step's containers, remove its copies of the code, and give back its files.
 
-    A fault is reported and returns `ERROR`: something may still run on this machine.
+    A fault is reported and returns `ERROR`, because something may still run on this machine.
     """
     try:
         _end_containers(step, read_step_state(step.variables))
@@ -59,11 +59,11 @@ def clean_up(step: PostStep) -> ExitCode:
 
 
 def _end_containers(step: PostStep, state: StepState) -> None:
-    """The step's own container first: while it runs it may still start others."""
+    """End the step's own container first: while it runs, it may start others."""
     try:
         step.engine.answer()
     except RunError as error:
-        # without an engine to ask, the step had none either
+        # without a reachable engine, the step could not start a container either
         step.say(safe_block(f"cannot look for containers: {error.message}"))
         return
     if state.container and step.engine.remove(state.container):
@@ -74,10 +74,10 @@ def _end_containers(step: PostStep, state: StepState) -> None:
 
 
 def _tidy_workspace(step: PostStep) -> None:
-    """What root wrote there must belong to the workspace's owner, or the next checkout fails."""
+    """Give root's files to the workspace's owner; otherwise the next checkout fails."""
     workspace = Path(step.variables.get("GITHUB_WORKSPACE", ".")).resolve()
     out = workspace / read_inputs(step.variables).out
-    # a link there is the pull request's, and could lead root anywhere
+    # a link there comes from the pull request, and could lead root anywhere
     if out.resolve() == out and step.files.exists(out / "work"):
         step.files.remove_tree(out / "work")
         step.files.give_to(out, *step.files.owner(workspace))

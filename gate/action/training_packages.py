@@ -1,13 +1,14 @@
-"""The training's locked packages, installed before the gate starts: what `container/start.py` runs.
+"""Installs the training's locked packages before the gate starts; `container/start.py` runs it.
 
     python -I -m gate.action.training_packages requirements.lock /opt
 
-makes `/opt/repro-gate-training/python` of the file in the workspace, and, where the base commit
-has another version of it, `/opt/repro-gate-training-base/python` of that one: the base commit is
-then trained with its own packages. Either file may be a pull request's, so the confined reader
-parses it and gives back packages, versions and hashes alone; `gate.action.wheel_installer`
-installs these. This process gets no token and no key: what is wrong it leaves in a file, and the
-gate, which has a token, reports that as any other fault.
+This makes `/opt/repro-gate-training/python` from the file in the workspace. The base commit may
+have another version of the file. Then `/opt/repro-gate-training-base/python` is made from that one,
+so that the base commit trains with its own packages.
+
+Either file may come from a pull request. So the confined reader parses it and returns only
+packages, versions and hashes, which `gate.action.wheel_installer` installs. This process gets no
+token and no key. It leaves a fault in a file, and the gate, which has a token, reports it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ INPUT: Final = "input requirements"
 
 
 def head_requirements(name: str, workspace: Path) -> bytes:
-    """The file in the workspace; no link is followed. Raises `SettingsError` and `StorageError`."""
+    """Return the file in the workspace without following links.
+
+    Raises `SettingsError` and `StorageError`.
+    """
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
         raise SettingsError(
@@ -60,6 +64,7 @@ def head_requirements(name: str, workspace: Path) -> bytes:
             hint="Name the lock file relative to the repository's root.",
         )
     files = LocalFiles()
+    # root reads this file: a link in the checkout could make it read any file of the machine
     files.refuse_links(workspace / path, below=workspace)
     if not files.exists(workspace / path):
         raise SettingsError(
@@ -70,21 +75,22 @@ def head_requirements(name: str, workspace: Path) -> bytes:
 
 
 def base_requirements(name: str, variables: Mapping[str, str]) -> bytes:
-    """The base commit's version of the file; empty where the event or that commit has none.
+    """Return the base commit's version of the file; empty if there is no base or no such file.
 
-    Raises `GateError` for an event that cannot be read, and a commit that the clone does not have.
+    Raises `GateError` for an unreadable event, and for a commit that the clone does not have.
     """
     path = variables.get("GITHUB_EVENT_PATH", "")
     event = LocalFiles().read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
     context = read_context(variables, event, read_inputs(variables).mode)
     if context.trusted_base is None:
         return b""
+    # from the commit and not from the workspace, which contains head
     repository = GitRepository(context.workspace)
     return repository.read_file(repository.resolve(context.trusted_base), name) or b""
 
 
 class StartFault(Document):
-    """A fault from before the gate started."""
+    """A fault from before the start of the gate."""
 
     message: Text
     hint: Text = ""
@@ -94,7 +100,7 @@ class StartFault(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """What one call needs for either file."""
+    """What one call needs for both files."""
 
     name: str
     place: Path
@@ -106,13 +112,16 @@ class Call:
 
     @property
     def guarded(self) -> Credentials:
-        """The account that reads, and whose guard the installers have."""
+        """The account of the reader, whose guard the installers get too."""
         (account,) = self.isolation.own_accounts
         return account
 
 
 def pinned_packages(call: Call, data: bytes, whose: str) -> tuple[PinnedPackage, ...]:
-    """What the confined reader finds in a file; `DocumentError` names each line that it refuses."""
+    """Return the packages that the confined reader finds in a file.
+
+    Raises `DocumentError` with each line that the reader refuses.
+    """
     files = LocalFiles()
     answering = partial(LocalAnsweringProcess, interrupts=call.interrupts)
     with (
@@ -126,7 +135,7 @@ def pinned_packages(call: Call, data: bytes, whose: str) -> tuple[PinnedPackage,
 
 
 def install_packages(call: Call, data: bytes, folder: str, whose: str = "") -> None:
-    """Read a file and install what it pins; raises `GateError`."""
+    """Read a file and install the packages that it pins; raise `GateError`."""
     around = Surroundings(variables=call.variables, workspace=call.workspace, guarded=call.guarded)
     installer = WheelInstaller(around, LocalProcesses(call.interrupts), call.interrupts, call.log)
     call.log.step(f"{call.name}{whose}: creating an environment for the training")
@@ -134,24 +143,27 @@ def install_packages(call: Call, data: bytes, folder: str, whose: str = "") -> N
 
 
 def install_base(call: Call, locked: bytes) -> None:
-    """The base commit's packages, where it has others; an obstacle is reported, and is no fault.
+    """Install the base commit's packages if they differ; only report an obstacle.
 
-    The gate then excuses nothing by them.
+    Without them, the gate attributes no difference to the packages.
     """
     try:
         data = base_requirements(call.name, call.variables)
+        # equal lock files need only one environment, in which both commits train
         if data and data != locked:
             install_packages(call, data, BASE, " of the base commit")
     except GateError as fault:
+        # half an environment must not look like the base commit's packages
         LocalFiles().remove_tree(call.place / BASE)
         notice = notice_annotation("without the base commit's packages", str(fault))
         sys.stdout.write(f"{notice}\n")
 
 
 def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
-    """Both environments, the base commit's first; raises `GateError`."""
+    """Install both environments, the base commit's first; raise `GateError`."""
     workspace = Path(variables.get("GITHUB_WORKSPACE", "."))
     files = LocalFiles()
+    # removed first, so that a later fault leaves no environment of an earlier call
     for folder in (HEAD, BASE):
         files.remove_tree(place / folder)
     locked = head_requirements(name, workspace)
@@ -173,10 +185,11 @@ def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
                 log=JobLog(sys.stdout),
                 isolation=isolation,
             )
-            # no wheel of the change is anywhere yet
+            # the base commit's first, while no wheel of the change is on the machine yet
             install_base(call, locked)
             install_packages(call, locked, HEAD)
         finally:
+            # a signal during the clean-up must not leave processes of the account behind
             with interrupts.deferred():
                 end_account(isolation)
                 for account in isolation.own_accounts:
@@ -184,7 +197,7 @@ def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
 
 
 def raise_start_fault(variables: Mapping[str, str], files: Files) -> None:
-    """Raise what kept the packages from being installed, where something did."""
+    """Raise the fault that prevented the installation, if there was one."""
     path = variables.get(FAULT_VARIABLE, "")
     if path:
         data = files.read_bytes(Path(path), max_bytes=MAX_FAULT_BYTES)
@@ -194,9 +207,10 @@ def raise_start_fault(variables: Mapping[str, str], files: Files) -> None:
 
 
 def main() -> None:
-    """Install them, or leave a file that says why not, and end with the fault's exit code."""
+    """Install the packages, or leave the fault in a file and exit with its code."""
     name, place = sys.argv[1:]
     path = Path(place) / FAULT_FILE
+    # an earlier call's fault must not be reported as this one's
     LocalFiles().remove_tree(path)
     try:
         install_both(name, Path(place), os.environ)

@@ -1,11 +1,13 @@
-"""Installs the training's locked packages under an account of its own: a change may bring the lock.
+"""Installs the training's locked packages under a separate account: a change may add the lock.
 
-Two steps, which share nothing but files. The first asks the index: it has the network and the
-index's logins, and runs nothing that it fetched (wheels alone, by hash, without dependencies). The
-second has neither, and unpacks the wheels where the trainings import from. The sandbox launcher
-starts both: in a view of the machine that holds neither the workspace nor the runner's folders
-where the kernel gives one, and these are closed to other accounts besides. After each, every
-process of the account is ended, and what it left in shared places is removed.
+There are two steps, which share nothing but files. The first asks the index. It has the network and
+the index's logins, and runs nothing that it downloads: only wheels, by hash, without dependencies.
+The second step has neither network nor logins. It unpacks the wheels where the trainings import
+from.
+
+The sandbox launcher starts both. If the kernel allows it, their view of the machine contains
+neither the workspace nor the runner's folders. These are closed to other accounts in any case.
+After each step every process of the account is ended, and its files in shared places are removed.
 """
 
 from __future__ import annotations
@@ -32,27 +34,28 @@ from gate.system.console import Progress
 from gate.system.files.files import LocalFiles
 from gate.text.untrusted_text import last_lines, safe_line
 
-# beside the accounts that the gate trains under, so that no training can change what it imports
+# next to the accounts of trainings but different, so that no training can change its packages
 INSTALLERS: Final = range(60980, 61001)
-# How to reach an index. What else pip reads of its variables could have it build or run something.
+# How to reach an index. Other variables of pip could make it build or run something.
 INDEX_VARIABLES: Final = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_TRUSTED_HOST"),
     *("PIP_PROXY", "PIP_RETRIES", "PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT"),
 )
 PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-# Variables that name a file with a login or a certificate: the download gets copies, since the
-# files themselves are closed to its account.
+# Variables that name a file with a login or a certificate. The download gets copies, because its
+# account cannot open the files themselves.
 FILE_VARIABLES: Final = (
     *("NETRC", "PIP_CONFIG_FILE", "PIP_CERT", "PIP_CLIENT_CERT"),
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
 )
-# what pip finds in a home by itself
+# files that pip finds in a home folder by itself
 HOME_FILES: Final = (".netrc", ".config/pip/pip.conf", ".pip/pip.conf")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 STEP_SECONDS: Final = 3600.0
 OUTPUT_BYTES: Final = 1024 * 1024
 SHOWN_LINES: Final = 15
-# A wheel's description is read into memory, whatever its size is. Limits are inherited.
+# pip reads a wheel's description into memory regardless of its size. Child processes inherit the
+# limit.
 PIP_MEMORY_BYTES: Final = 8 * 1024**3
 PIP: Final = (
     "import resource, runpy, sys; "
@@ -60,10 +63,10 @@ PIP: Final = (
     "sys.argv[0] = 'pip'; runpy.run_module('pip', run_name='__main__', alter_sys=True)"
 )
 QUIETLY: Final = ("--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-input")
-# after what pip's variables and files say, so these win
+# after pip's variables and files, so that these options win
 BY_HASH: Final = ("--only-binary", ":all:", "--no-deps", "--require-hashes")
 MASK: Final = "****"
-# by step: what failed, and what a person does about it
+# for each step: what failed, and what a user can do about it
 FAULTS: Final = {
     "environment": (
         "cannot create an environment for the training's packages",
@@ -86,9 +89,9 @@ FAULTS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """The step: its variables, its workspace, and how much the sandbox can do on this machine.
+    """The step's variables and workspace, and how well the sandbox works on this machine.
 
-    `guarded` is an account with the guard that was found to work here; only its guard is used.
+    `guarded` is an account whose guard was tested here; only its guard is used.
     """
 
     variables: Mapping[str, str]
@@ -98,7 +101,7 @@ class Surroundings:
 
     @property
     def hidden(self) -> tuple[Path, ...]:
-        """The workspace and the runner's folders, each of which no other one holds."""
+        """The workspace and the runner's folders, without those inside another one."""
         places = (self.workspace, *secret_paths(self.workspace, self.variables))
         real = sorted({Path(os.path.realpath(place)) for place in places if place.exists()})
         kept: list[Path] = []
@@ -109,7 +112,7 @@ class Surroundings:
 
 
 class WheelInstaller:
-    """For one call, and one step of it after the other."""
+    """Installs packages for one call, one environment after the other."""
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class WheelInstaller:
         interrupts: StopSignals,
         progress: Progress,
     ) -> None:
-        """Nothing is started."""
+        """Start nothing yet."""
         self._around = around
         self._processes = processes
         self._interrupts = interrupts
@@ -126,10 +129,10 @@ class WheelInstaller:
         self._files = LocalFiles()
 
     def install(self, packages: tuple[PinnedPackage, ...], folder: Path) -> Path:
-        """An environment below a folder, which is emptied first: where its programs are.
+        """Make an environment below `folder`, which is emptied first; return its programs' folder.
 
-        Its files belong to root, which starts none of them. Raises `RunError` with what pip said,
-        and `SettingsError` where a variable leads into the workspace.
+        Root owns the files and starts none of them. Raises `RunError` with pip's message, and
+        `SettingsError` if a variable leads into the workspace.
         """
         logins = index_files(self._around.variables, self._around.workspace)
         account = unused_account(INSTALLERS)
@@ -160,7 +163,7 @@ class WheelInstaller:
 
 
 class _Steps:
-    """The folders of one environment, and what is started for it."""
+    """The folders of one environment, and the processes that fill it."""
 
     def __init__(
         self,
@@ -182,7 +185,7 @@ class _Steps:
         self.programs = self._environment / "bin"
 
     def prepare(self, packages: tuple[PinnedPackage, ...]) -> None:
-        """Root's folder, in which the account owns two; the list is root's too."""
+        """Make root's folder with two subfolders of the account; the list of packages is root's."""
         self._files.fresh_folder(self._folder)
         for mine in (self._environment, self._work):
             self._files.fresh_folder(mine)
@@ -190,7 +193,8 @@ class _Steps:
             self._files.fresh_folder(self._work / name, mode=0o700)
         self._files.fresh_folder(self._nothing / "folder")
         self._files.write_bytes(self._nothing / "file", b"")
-        # written from fields that were checked, not from the file of the change
+        # written from checked fields and not copied from the change's file, which may contain
+        # options
         self._files.write_bytes(
             self._list, "".join(f"{package.line}\n" for package in packages).encode("ascii")
         )
@@ -198,19 +202,19 @@ class _Steps:
             self._files.give_to(mine, self._account.uid, self._account.gid)
 
     def make_environment(self) -> None:
-        """An empty one with the pip that this Python brings along."""
+        """Make an empty environment with the pip that this Python includes."""
         python = str(self._around.interpreter)
         self._run(
             "environment", (python, "-I", "-m", "venv", str(self._environment)), self._offline()
         )
 
     def download(self, logins: Mapping[str, bytes]) -> None:
-        """Fetch every wheel by its hash; the only step with the network and with logins."""
+        """Download every wheel by its hash; the only step with network and logins."""
         home = self._work / "home"
         given = self._around.variables
         variables = {**self._offline(), "HOME": str(home), **index_variables(given)}
         del variables["PIP_CONFIG_FILE"]
-        # a folder of certificates is no file, and no secret
+        # keep variables that name a folder of certificates, which is no secret and cannot be copied
         variables |= {name: given[name] for name in FILE_VARIABLES if given.get(name)}
         for name, data in logins.items():
             copy = home / (name if name in HOME_FILES else name.lower())
@@ -223,9 +227,9 @@ class _Steps:
         self._files.remove_tree(home)
 
     def unpack(self) -> None:
-        """Install from the fetched wheels alone, whose hashes are checked again.
+        """Install from the downloaded wheels alone, whose hashes are checked again.
 
-        The pip is the gate's own: no wheel can replace what is running.
+        The pip is the gate's own, so no wheel can replace the running code.
         """
         python = ("--python", str(self.programs / "python"))
         from_here = ("--no-index", "--find-links", str(self._work / "wheels"))
@@ -236,9 +240,10 @@ class _Steps:
         )
 
     def tidy(self) -> None:
-        """Keep the environment, which is root's from now on, and the list of what is in it.
+        """Keep the environment, now owned by root, and the list of its packages.
 
-        Else the next installer might own it: that of the change the packages of the base commit.
+        Otherwise the next installer could own it: the change's could alter the base commit's
+        packages.
         """
         self._files.give_to(self._environment, 0, 0)
         for folder in (self._work, self._nothing):
@@ -249,13 +254,13 @@ class _Steps:
         return (str(self._around.interpreter), "-I", "-c", PIP, *options, verb, *QUIETLY, *rest)
 
     def _offline(self) -> dict[str, str]:
-        """An environment built from nothing."""
+        """Return environment variables built from nothing."""
         return {
             "PATH": os.defpath,
             "HOME": str(self._work),
             "TMPDIR": str(self._work / "temporary"),
             "LC_ALL": "C.UTF-8",
-            # no file of the machine says anything to pip
+            # no configuration file of the machine may change what pip does
             "PIP_CONFIG_FILE": os.devnull,
         }
 
@@ -278,7 +283,7 @@ class _Steps:
             network=network,
             writable=(self._environment, self._work),
             mounts=tuple(self._masks()),
-            # with a place it sees no process of another account, and no network at all
+            # with a private place it sees no process of another account, and no network
             place=PrivateFolder(source=self._work, target=self._work) if alone else None,
         )
         try:
@@ -290,12 +295,13 @@ class _Steps:
             raise _fault(step, why, result.output, self._around.variables)
 
     def _masks(self) -> Iterator[ReadOnlyMount]:
-        """Nothing, in the place of what is hidden; only a view can show that."""
+        """Yield empty mounts in place of the hidden folders, if a mount namespace is available."""
         if self._account.guard is not WriteGuard.MOUNT_NAMESPACE:
             return
         needed = (self._folder, *map(Path, (sys.prefix, sys.base_prefix)), self._around.interpreter)
         for path in self._around.hidden:
-            # it stays closed by its permissions; a training could not start there either
+            # skip a folder that the step needs: it stays closed by its permissions, and a training
+            # could not start there either
             if any(place.is_relative_to(path) for place in needed):
                 continue
             kind = "folder" if stat.S_ISDIR(path.stat().st_mode) else "file"
@@ -303,7 +309,7 @@ class _Steps:
 
 
 def index_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of a step's variables that say how an index is reached."""
+    """Return the step's variables that say how an index is reached."""
     return {
         name: value
         for name, value in variables.items()
@@ -312,10 +318,10 @@ def index_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def index_files(variables: Mapping[str, str], workspace: Path) -> dict[str, bytes]:
-    """What the download needs of files with logins and certificates, by variable or by path.
+    """Return the files with logins and certificates for the download, by variable or path.
 
-    Raises `SettingsError` where a variable of pip's leads into the workspace: whoever wrote the
-    commit would decide there what pip does.
+    Raises `SettingsError` if a variable of pip leads into the workspace: the author of the commit
+    would decide there what pip does.
     """
     files = LocalFiles()
     for name in (*INDEX_VARIABLES, *FILE_VARIABLES):
@@ -335,14 +341,14 @@ def index_files(variables: Mapping[str, str], workspace: Path) -> dict[str, byte
         ".pip/pip.conf": home / ".pip/pip.conf",
     }
     for name, path in (*own.items(), *named.items()):
-        # of a link what it leads to, unless a commit may have made that
+        # resolve a link to its target, unless a commit may have made the link
         if path.is_file() and not _inside(path, workspace):
             wheels[name] = files.read_bytes(path.resolve(), max_bytes=MAX_FILE_BYTES)
     return wheels
 
 
 def _leads_into(word: str, workspace: Path) -> bool:
-    """Whether a word of a variable is a path into the workspace, where the step starts."""
+    """Decide whether a word of a variable is a path into the workspace."""
     place = word.removeprefix("file://")
     if "://" in place:
         return False
@@ -355,7 +361,7 @@ def _inside(path: Path, folder: Path) -> bool:
 
 
 def end_account_of_installer(account: Credentials) -> None:
-    """End every process of the account and remove what it left; `RunError` when one lives on."""
+    """End every process of the account and remove its files; raise `RunError` if one lives on."""
     kill_account(account)
     left = owned_by(account.uid)
     if left:
@@ -379,7 +385,7 @@ def _fault(step: str, why: str, output: bytes, variables: Mapping[str, str]) -> 
 
 
 def passwords(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """What must not be quoted: the logins in addresses of indexes and proxies."""
+    """Return what must not be quoted: the logins in addresses of indexes and proxies."""
     seen_passwords: list[str] = []
     for name, value in variables.items():
         if name in INDEX_VARIABLES or name.upper() in PROXY_VARIABLES:
@@ -387,5 +393,5 @@ def passwords(variables: Mapping[str, str]) -> tuple[str, ...]:
                 login = urlsplit(word).netloc.rpartition("@")[0]
                 _, _, password = login.partition(":")
                 seen_passwords += [password or login, unquote(password or login)]
-    # longest first: one may be a part of another
+    # longest first, because one may be a part of another
     return tuple(sorted(filter(None, set(seen_passwords)), key=len, reverse=True))

@@ -1,1 +1,1 @@
-"""The data flows, each to be read from top to bottom."""
+"""The data flows of the gate, one for each verb, each readable from top to bottom."""

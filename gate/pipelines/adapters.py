@@ -27,11 +27,11 @@ from gate.verdict.history import HistoryLine
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publishers:
-    """Who takes sealed packages: a registry by a name in it, and a tracker.
+    """The services that take sealed packages: a registry by its address, and a tracker.
 
-    `history` is the store of a place that lines of verdicts go to, `push` tells a Pushgateway one.
-    Credentials are read when one of them is used, so after the last training process is gone (T1).
-    `login_files` are those that hold the registry's, `s3_files` those of S3.
+    `history` opens the store for lines of verdicts at a place. `push` sends a line to a
+    Pushgateway. Each service reads its credentials when it is used, which is after the last
+    training process (T1). `login_files` contain the registry's credentials, `s3_files` those of S3.
     """
 
     registry: Callable[[str], PackageRegistry]
@@ -44,17 +44,24 @@ class Publishers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapters:
-    """Every effect that a pipeline has, handed in by the entry points.
+    """Every effect that a pipeline has, passed in by the entry points.
 
-    `for_reading` gives what an isolated training left to another account, which `answering` starts.
-    `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
-    `clean_up` leaves no process and no file of the training's account outside that folder;
-    `release` lets another gate have that account, and gives back the nodes of `cluster`. `beside`
-    gives so many others, for runs that go beside it, or raises `RunError`; `room` tells cores and
-    memory. `run` marks the containers and the job of this call. `gpus` looks for GPUs of this
-    machine, `machine` for facts that are only told. `base_path` is the PATH of the base commit's
-    own packages, empty where it has none. `seal_services` gives those of a seal without a key,
-    `publishers` those who take a sealed package.
+    Reading: `for_reading` returns the isolation of the reader, with an account that no training
+    has. If the trainings have no account of their own, neither has the reader. `answering` starts a
+    process that answers questions.
+
+    Isolation: `closed` keeps places from other accounts while its body runs, except the way to one
+    folder. `clean_up` removes all processes of the training's account, and its files outside that
+    folder. `release` frees the accounts for other gates and gives back the nodes of `cluster`.
+    `beside` returns accounts for runs that go at the same time, possibly fewer than requested. It
+    raises `RunError` if no two runs can.
+
+    Facts: `room` measures cores and memory, `gpus` finds the GPUs of this machine, and `machine`
+    collects facts that are only reported. `run` marks the containers and the job of this call.
+    `base_path` is the PATH of the base commit's own packages, or empty.
+
+    Delivery: `seal_services` returns the services for a seal without a key, `publishers` those for
+    a sealed package.
     """
 
     files: Files

@@ -1,7 +1,7 @@
-"""A real all-reduce of the workload's own gradients, by ranks that the gate starts itself.
+"""A real all-reduce of the workload's own gradients, by ranks that the gate starts.
 
-Each rank contributes the first gradients of a training with a seed of its own. The program runs as
-a training does: in the same isolation, with the same interpreter.
+Each rank contributes the first gradients of a training with its own seed. The program runs like a
+training, with the same isolation and interpreter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALIKE: Final = (
 
 
 def refuse_nodes(settings: GateSettings, what: str) -> None:
-    """Refuse a study whose ranks are counted on one machine, where the runs go to several."""
+    """Raise `SettingsError` for a study of one machine's ranks if runs go to cluster nodes."""
     if settings.cluster.on_nodes:
         raise SettingsError(
             f"{what} measures ranks of one machine, and cluster.engine is "
@@ -40,10 +40,10 @@ def refuse_nodes(settings: GateSettings, what: str) -> None:
 def all_reduce_spread(
     trainings: Trainings, ranks: int, repetitions: int
 ) -> tuple[AllReduceSpread, tuple[str, ...]]:
-    """What the ranks found, and notes on it.
+    """Return the spread that the ranks measured, and notes on it.
 
-    Raises `SettingsError` where the training leaves no gradients, and `RunError` where a training
-    or the all-reduce fails.
+    Raises `SettingsError` if the training leaves no gradients, and `RunError` if a training or the
+    all-reduce fails.
     """
     prepared = trainings.prepared
     files, train = prepared.adapters.files, prepared.request.settings.train
@@ -83,7 +83,7 @@ def _run(
     prepared = trainings.prepared
     launcher = prepared.launcher(Commit.HEAD, Commit.HEAD)
     first = Path(prepared.request.settings.train.command[0])
-    # a launcher such as torchrun is found beside the interpreter that it starts
+    # a launcher such as torchrun starts the interpreter beside it, so `python` on PATH is the same
     python = str(first) if first.name.startswith("python") else "python"
     planned = PlannedRun(
         label=f"all-reduce-{ranks}",
@@ -101,7 +101,7 @@ def _run(
     prepared.adapters.files.fresh_folder(prepared.place)
     with prepared.adapters.progress.running(f"{planned.label}: the first gradients, {ranks} ranks"):
         launcher.run(planned, prepared.snapshots[Commit.HEAD], folders)
-    # before anything is read: nobody is left who could change a file meanwhile
+    # before the gate reads a file: after this no process can change it
     prepared.adapters.clean_up(launcher.isolation)
     prepared.reader.let_read(folders.out, folders.tree)
     return prepared.reader.ask(AllReduceQuestion(out=folders.out))

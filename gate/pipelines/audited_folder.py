@@ -1,4 +1,4 @@
-"""Files and scripts of a folder that is audited, within bounds; nothing of it is run."""
+"""Reads files and scripts of an audited folder within bounds; runs none of them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from gate.training.missing_files import PREPARER
 MAX_NAMES: Final = 20_000
 MAX_DEPTH: Final = 12
 MAX_ALL_BYTES: Final = 16 * 1024 * 1024
-# a folder of packages that somebody installed, or that a tool keeps for itself
+# folders of installed packages, or of a tool's own data
 SKIPPED: Final = frozenset(("node_modules", "__pycache__", "site-packages"))
 ENVIRONMENT_MARK: Final = "pyvenv.cfg"
 
 
 @dataclass(kw_only=True, slots=True)
 class Look:
-    """One look at a folder; what was read counts against one budget of bytes."""
+    """One look at a folder; all reads share one budget of `left` bytes."""
 
     top: Path
     files: Files
@@ -40,8 +40,11 @@ class Look:
     incomplete: str = ""
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """A regular file below the folder; None for anything else and for what is too large."""
-        # settings of somebody else may name any path
+        """Return the content of a regular file below the folder; None for anything else.
+
+        A file beyond the limit or the rest of the budget counts as unreadable.
+        """
+        # untrusted settings may name any path
         if not is_below(name):
             return None
         with suppress(StorageError):
@@ -53,13 +56,13 @@ class Look:
 
 
 def is_below(name: str) -> bool:
-    """Whether a path stays in the folder that it is relative to."""
+    """Decide whether a relative path stays in its folder."""
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts
 
 
 def list_files(look: Look, git: Git | None) -> tuple[str, ...]:
-    """Fill in the names of the files; what is changed since the commit, where git can tell."""
+    """Fill in the names of the files; return the changed ones, if git can list them."""
     if git is not None:
         with suppress(GateError):
             names = git.visible_files()
@@ -72,7 +75,7 @@ def list_files(look: Look, git: Git | None) -> tuple[str, ...]:
 
 
 def _walked(look: Look) -> Iterator[str]:
-    """The files below a folder that git knows nothing of, the shallowest first."""
+    """Yield the files below a folder outside git, the shallowest first."""
     waiting = deque([("", 0)])
     seen = 0
     while waiting:
@@ -82,9 +85,11 @@ def _walked(look: Look) -> Iterator[str]:
         except StorageError:
             look.incomplete = "A folder could not be listed, or holds too many files."
             continue
+        # an environment contains packages, not scripts of the project
         if folder and ENVIRONMENT_MARK in names:
             continue
         for name in names:
+            # of the files of git and GitHub only .github matters, for its workflows
             if name.startswith(".git") and name != ".github":
                 continue
             seen += 1
@@ -103,7 +108,7 @@ def _walked(look: Look) -> Iterator[str]:
 
 
 def with_folders(names: list[str]) -> Iterator[str]:
-    """Each file, and each folder above it."""
+    """Yield each file and each folder above it."""
     for name in names:
         yield name
         yield from (parent.as_posix() for parent in PurePosixPath(name).parents)
@@ -111,14 +116,14 @@ def with_folders(names: list[str]) -> Iterator[str]:
 
 MAX_SCRIPT_BYTES: Final = 256 * 1024
 MAX_SCRIPTS: Final = 500
-# of all together: reading syntax takes its time
+# the budget of all scripts together, because parsing takes time
 MAX_SCRIPTS_BYTES: Final = 2 * 1024 * 1024
 MAX_LINES: Final = 2000
 TESTS: Final = frozenset(("test", "tests", "docs", "doc"))
 
 
 class AuditedScripts:
-    """The scripts of the training and what they import, or all where no training is known."""
+    """The scripts of the training with their imports, or all scripts if no training is known."""
 
     def __init__(
         self, look: Look, here: str, settings: GateSettings | None, settings_place: str
@@ -147,20 +152,21 @@ class AuditedScripts:
             line
             for name in sorted(self.read)
             for line in self.read[name].lines
-            # of a script that makes the data, seeds and flags are not those of the training
+            # a script that makes the data does not train, so of its lines only downloads matter
             if name not in self._preparers or line.kind is LineKind.DOWNLOADS
         )
         self.lines: tuple[ScriptLine, ...] = tuple(sorted(lines))[:MAX_LINES]
 
     def _begin(self, settings: GateSettings | None, place: str) -> tuple[str, list[str]]:
-        """The command of the training, and the files that it starts."""
+        """Return the training's command and the files that it starts."""
         if settings is not None:
             folder = PurePosixPath(place, settings.train.workdir)
             words = [word for word in settings.train.command if word.endswith(".py")]
             words += _modules(settings.train.command)
             named = [PurePosixPath(folder, word).as_posix() for word in words]
             known = [name for name in named if name in self._look.names]
-            # a module may be installed; a script that is named by its path is of the commit
+            # a module may be an installed package, but a script named by its path must be in the
+            # commit
             scripts = [word for word in words if word in settings.train.command]
             self.missing = safe_line(scripts[0]) if scripts and not known else ""
             self._files |= frozenset(known)
@@ -172,12 +178,13 @@ class AuditedScripts:
         return safe_line(trainings[0].command), [training.script for training in trainings]
 
     def _all(self) -> list[str]:
-        """The shallowest first: a training is not at the bottom, nor among the tests."""
+        """Return all scripts outside tests, the shallowest first: trainings are rarely deep."""
         outside = (name for name in self._files if not TESTS & set(PurePosixPath(name).parts))
         return sorted(outside, key=lambda name: (name.count("/"), name))[:MAX_SCRIPTS]
 
     def _follow(self, begin: list[str]) -> None:
         waiting = list(begin)
+        # imports may be cyclic, so scripts that were read are not read again
         while waiting and len(self.read) < MAX_SCRIPTS:
             name = waiting.pop(0)
             if name not in self.read:
@@ -185,7 +192,7 @@ class AuditedScripts:
                 waiting += sorted(self.read[name].imports)
 
     def _read_preparers(self) -> None:
-        """Scripts that make the data: no training imports them, and what they download is read."""
+        """Read scripts that make the data, for their downloads; no training imports them."""
         for name in self._all():
             if name not in self.read and PREPARER.fullmatch(PurePosixPath(name).name):
                 self._preparers.add(name)
@@ -202,7 +209,7 @@ class AuditedScripts:
 
 
 def _modules(command: tuple[str, ...]) -> list[str]:
-    """The files that `python -m a.b` may start."""
+    """Return the files that `python -m a.b` may start."""
     names = [after for word, after in pairwise(command) if word == "-m"]
     paths = [name.replace(".", "/") for name in names]
     return [file for path in paths for file in (f"{path}.py", f"{path}/__main__.py")]

@@ -1,4 +1,4 @@
-"""Reads a package for an audit: one pass over untrusted bytes, each document by itself."""
+"""Reads a package for an audit: one pass over untrusted bytes, each document on its own."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ Record = TypeVar("Record", bound=Document)
 def look_at_package(
     package: Path, files: Files, trusted: TrustedKeys | None, expected: Expected | None
 ) -> PackageFacts:
-    """What a package holds; with keys and the commit that it must be about, its seal is checked.
+    """Return the content of a package; with keys and the expected commit, check its seal too.
 
-    A document that cannot be read is a problem of its part. Raises `AttestationError` and
-    `StorageError` where the file is no whole package.
+    An unreadable document becomes a problem of its part. Raises `EvidenceError` and `StorageError`
+    if the file is no complete package.
     """
     archive = _archive(package, files)
     read = _Documents({member.name: member.content for member in archive.members})
@@ -74,7 +74,7 @@ def look_at_package(
         settings_digest=digest,
         seal=seal,
         seal_words=words,
-        # last: each reading above may have added to them
+        # last, because each reading above may add a problem
         problems=dict(read.problems),
     )
 
@@ -86,6 +86,7 @@ def _archive(package: Path, files: Files) -> Archive:
         stream.seek(0)
         try:
             archive = read_archive(stream, size_bytes=size_bytes, keep=keep)
+            # the sums only prove that the package is complete; anyone can compute them again
             check_sums(archive)
         except AttestationError as fault:
             shown = safe_line(package.name)
@@ -96,7 +97,7 @@ def _archive(package: Path, files: Files) -> Archive:
 
 
 class _Documents:
-    """The documents of a package, each read by itself; why one cannot be read is kept."""
+    """The documents of a package, each read on its own; faults are collected in `problems`."""
 
     def __init__(self, contents: Mapping[str, bytes | None]) -> None:
         self._contents = contents
@@ -108,18 +109,19 @@ class _Documents:
             return None
         try:
             return read(data)
+        # one broken document must not hide the others
         except (DocumentError, SettingsError) as fault:
             self.problems[name] = "; ".join((fault.message, *fault.details[:1]))
         return None
 
     def document(self, model: type[Record], name: str) -> Record | None:
-        """A document, None where it is missing, of another version or broken."""
+        """Return a document; None if it is missing, of another version or broken."""
         return self._kept(
             name, lambda data: read_document(model, data, name, max_bytes=MAX_DOCUMENT_BYTES)
         )
 
     def settings(self) -> tuple[GateSettings | None, str]:
-        """The packed settings and their digest."""
+        """Return the packed settings and their digest."""
         parsed = self._kept(FILE_NAME, lambda data: parse_settings(data, FILE_NAME))
         return parsed, settings_digest(parsed) if parsed is not None else ""
 
@@ -132,7 +134,7 @@ def _seal(
     *,
     read_sha256: str,
 ) -> tuple[SealCheck, str]:
-    """The result of checking the seal, in the words of the check."""
+    """Check the seal; return the result and a sentence about it."""
     if not any(files.exists(path) for path in seal_paths(package)):
         return SealCheck.NONE, ""
     if trusted is None or expected is None:
@@ -141,7 +143,7 @@ def _seal(
         verified = verify_package(package, find_seals(package, files), trusted, expected, files)
     except GateError as fault:
         return SealCheck.REFUSED, fault.message
-    # opened once to be read and once to be verified: somebody may have replaced it between
+    # the file is opened once to be read and once to be verified; it may be replaced in between
     if verified.package_sha256 != read_sha256:
         return SealCheck.REFUSED, "the package was replaced while it was looked at"
     words = f"valid, key {verified.key_id[:16]}, level {verified.level}, made {verified.created_at}"

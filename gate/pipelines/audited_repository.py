@@ -1,4 +1,4 @@
-"""Looks at a folder for an audit: files are untrusted and bounded, no link is followed."""
+"""Reads a folder for an audit; its files are untrusted, reads are bounded, no link is followed."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ WISHES: Final = ("requirements*.txt", "pyproject.toml", "environment*.yml", "env
 
 
 def look_at_repository(place: Path, files: Files, git: Git) -> RepositoryFacts:
-    """What lies at `place`, in a work tree or not.
+    """Return the facts of the folder `place`, inside a work tree or not.
 
-    Raises `StorageError` where there is not a folder.
+    Raises `StorageError` if it is not a folder.
     """
     shown = safe_line(str(place))
     if not files.is_folder(place):
@@ -50,9 +50,9 @@ def look_at_repository(place: Path, files: Files, git: Git) -> RepositoryFacts:
     known = RepositoryFacts(
         place=shown, commit=commit, git_problem=problem, changed=tuple(map(safe_line, changed))
     )
-    # git is asked here, and nothing is parsed; there everything is parsed, and nothing started
+    # git runs in this process, which parses nothing; the confined child parses and starts nothing
     facts = read_apart(FACTS, lambda: _read(look, here, known), what=shown, hint=SMALLER)
-    # not sent to and fro: a name need not be UTF-8, and an answer is
+    # names are added here because they need not be UTF-8, and the child's answer has to be
     return replace(facts, names=frozenset(with_folders(look.names)), incomplete=look.incomplete)
 
 
@@ -85,11 +85,12 @@ def _read(look: Look, here: str, known: RepositoryFacts) -> RepositoryFacts:
 
 
 def _work_tree(place: Path, git: Git) -> tuple[Path, str, str]:
-    """Root of the work tree, its commit, and why there is none."""
+    """Return the root of the work tree and its commit, or why there is none."""
     try:
         top = git.top_level()
     except GateError as fault:
         return place, "", fault.message
+    # git's configuration (core.worktree) can place the work tree elsewhere
     if not place.is_relative_to(top):
         return place, "", "git says that its work tree is elsewhere"
     try:
@@ -99,7 +100,7 @@ def _work_tree(place: Path, git: Git) -> tuple[Path, str, str]:
 
 
 def _settings(look: Look, here: str) -> tuple[GateSettings | None, str, str]:
-    """The settings here, else at the root; the folder that they are in; why they cannot be read."""
+    """Return the settings here or at the root, their folder, and why they are unreadable."""
     for folder in dict.fromkeys((here, "")):
         name = f"{folder}/{FILE_NAME}" if folder else FILE_NAME
         if not look.files.exists(look.top / name):
@@ -129,7 +130,7 @@ def _baseline(
 
 
 def _keys(look: Look, settings: GateSettings | None, folder: str) -> tuple[int, str]:
-    """How many keys of the trust file are active; why it cannot be read."""
+    """Return how many keys of the trust file are active, and why it is unreadable."""
     chosen = settings.signing.trusted_keys if settings is not None else TRUST_FILE
     name = PurePosixPath(folder, chosen).as_posix()
     if is_below(name) and not look.files.exists(look.top / name):
@@ -145,10 +146,11 @@ def _keys(look: Look, settings: GateSettings | None, folder: str) -> tuple[int, 
 
 
 def _workflow(look: Look) -> str:
-    """The first workflow that speaks of the gate; it is searched and not parsed."""
+    """Return the first workflow that mentions the gate; its text is searched, not parsed."""
     for name in look.names:
         path = PurePosixPath(name)
         if path.parent.as_posix() == WORKFLOWS and path.suffix in {".yml", ".yaml"}:
+            # a search is enough to find the workflow, and parses no untrusted YAML
             data = look.read(name, MAX_SMALL_BYTES) or b""
             if b"repro-gate" in data:
                 return safe_line(name)
@@ -156,7 +158,7 @@ def _workflow(look: Look) -> str:
 
 
 def _beside(look: Look, folders: tuple[str, ...], patterns: tuple[str, ...]) -> Iterator[str]:
-    """Files of these folders, not of those below, whose names fit."""
+    """Yield files directly in these folders whose names match."""
     for name in look.names:
         path = PurePosixPath(name)
         parent = "" if path.parent.as_posix() == "." else path.parent.as_posix()
@@ -167,7 +169,7 @@ def _beside(look: Look, folders: tuple[str, ...], patterns: tuple[str, ...]) -> 
 def _locks(
     look: Look, folders: tuple[str, ...], settings: GateSettings | None, place: str
 ) -> Iterator[LockFile]:
-    """As a gate call finds them: those that the settings name, and those that lie beside them."""
+    """Yield lock files as a gate call finds them: named by the settings, or beside them."""
     named = settings.environment.locks if settings is not None else ()
     places = [PurePosixPath(place, name).as_posix() for name in named]
     locks = _beside(look, folders, (*ALWAYS, *REQUIREMENTS, *EXPLICIT_LISTS))

@@ -1,8 +1,8 @@
-"""Between a good and a bad commit: the one that moved the result, or made it nondeterministic.
+"""Find the commit between a good and a bad one that moved the result or made it nondeterministic.
 
-Every commit trains under the settings of the work tree, as isolated as in a gate call. A commit
-that differs from itself shows it in any two runs; one that is equal to itself may have been lucky.
-So it counts as good only after as many equal runs as the bad commit's own spread demands.
+Every commit trains under the settings of the work tree, with the isolation of a gate call. Two runs
+that differ prove a commit nondeterministic. Equal runs may be luck, so a commit counts as good only
+after enough of them. The spread of the bad commit's results says how many are enough.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gate.verdict.verdict import Answer
 
 BISECT_SCHEMA: Final = "repro-gate.bisect/1"
 MAX_COMMITS: Final = 10_000
-# how often a spread is seen before its rate is believed, and from how many runs at least
+# a rate counts only after 3 deviating runs, out of 5 runs or more
 STRUCK: Final = 3
 LEAST_SAMPLE: Final = 5
 PAIR: Final = 2
@@ -50,14 +50,14 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
 
 
 class Sought(StrEnum):
-    """What the bad commit has and the good one has not: a different result, or more than one."""
+    """What the bad commit has and the good one lacks: a different result, or several results."""
 
     RESULT = "result"
     NONDETERMINISM = "nondeterminism"
 
 
 class CommitAnswer(StrEnum):
-    """What became of one commit."""
+    """What the search found about one commit."""
 
     GOOD = "good"
     BAD = "bad"
@@ -65,7 +65,7 @@ class CommitAnswer(StrEnum):
 
 
 class JudgedCommit(Document):
-    """A commit that was looked at; `reused` of its `runs` are from before this call."""
+    """A commit that was judged. `reused` counts those of its `runs` that an earlier call made."""
 
     commit: Hash
     subject: Text
@@ -76,7 +76,7 @@ class JudgedCommit(Document):
 
 
 class Culprit(Document):
-    """The commit that did it, and `against` which good neighbour it was compared.
+    """The commit that caused the change; `against` is the good neighbour that it was compared with.
 
     `changed` are the files that differ between the two.
     """
@@ -90,12 +90,13 @@ class Culprit(Document):
 
 
 class Bisection(Document):
-    """The document of `repro-gate bisect`: `culprit`, or `left` where skipped commits hide it.
+    """The document of `repro-gate bisect`: the `culprit`, or the commits `left` to choose from.
 
-    `needed_runs` equal runs made a commit good. `strikes` is the share of the bad commit's
-    `sample` runs that gave a different result than its most frequent one; `confidence` is that no
-    commit was called good by luck, where the fault strikes that often. Both are None where every
-    commit that was trained gave one result in all of its runs.
+    More than one commit is left if skipped commits hide the culprit. A commit counted as good after
+    `needed_runs` equal runs. `strikes` is the share of the bad commit's `sample` runs that differ
+    from its most frequent result. `confidence` is the probability that no commit was called good by
+    luck, for a fault that strikes this often. Both are None if every trained commit gave one result
+    in all its runs.
     """
 
     schema_version: Literal["repro-gate.bisect/1"] = BISECT_SCHEMA
@@ -120,7 +121,7 @@ class Bisection(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BisectCall:
-    """What a call asks for; `good`, `bad` and `skip` are full hashes."""
+    """The arguments of a bisection; `good`, `bad` and `skip` are full hashes."""
 
     good: str
     bad: str
@@ -134,17 +135,17 @@ class BisectCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bisected:
-    """The document, and the difference between the commit that was found and its neighbour."""
+    """The document, and the culprit's diagnosis against its neighbour, if there is a culprit."""
 
     document: Bisection
     retold: Retold | None
 
 
 def bisect(request: GateRequest, adapters: Adapters, call: BisectCall) -> Bisected:
-    """Find the commit; what was trained for it is kept below `--out` and used again.
+    """Find the culprit; trained evidence is kept below `--out` and reused by later calls.
 
-    Raises `SettingsError` for ends that differ in nothing, or are no ends, and what a training
-    raises where that of an end fails.
+    Raises `SettingsError` if the two ends do not differ, or are no proper ends. If the training of
+    an end fails, its error is raised.
     """
     suspects = _checked_ends(adapters, call)
     claim_out(request.out, adapters.files)
@@ -161,9 +162,12 @@ def bisect(request: GateRequest, adapters: Adapters, call: BisectCall) -> Bisect
 
 
 def _checked_ends(adapters: Adapters, call: BisectCall) -> int:
-    """How many commits may be the one; `SettingsError` for ends that nothing is between."""
+    """Return how many commits may be the culprit.
+
+    Raises `SettingsError` for ends without a commit between them.
+    """
     git, good, bad = adapters.git, call.good, call.bad
-    # refuses a shallow clone, which does not know what is between them
+    # raises for a shallow clone, which does not contain the commits in between
     git.commits_of(bad, max_commits=1)
     if good == bad:
         raise SettingsError(
@@ -192,29 +196,30 @@ def _checked_ends(adapters: Adapters, call: BisectCall) -> int:
 
 
 def expected_share(most_frequent: int, runs: int) -> float:
-    """The probability of the most frequent result, by Laplace's rule of succession."""
+    """Return the probability of the most frequent result, by Laplace's rule of succession."""
     return (most_frequent + 1) / (runs + 2)
 
 
 def needed_runs(most_frequent: int, runs: int, *, confidence: float, commits: int) -> int:
-    """How many equal runs make a commit good, for a bad one with this spread of its results.
+    """Return how many equal runs make a commit good, given the spread of the bad commit's results.
 
-    Of `runs` runs, `most_frequent` gave the same result. Where a run gives that one with the
-    probability q, all of n runs are equal with q^(n-1) at most; the risk is shared by so many
-    commits that may be called good.
+    Of `runs` runs of the bad commit, `most_frequent` gave the same result. If one run gives it with
+    probability q, n runs are all equal with probability q^(n-1) at most. The allowed risk is
+    divided by `commits`, the number of commits that may be called good.
     """
     share = expected_share(most_frequent, runs)
+    # solve commits * q^(n-1) <= 1 - confidence for n
     return max(PAIR, 1 + math.ceil(math.log((1 - confidence) / max(1, commits)) / math.log(share)))
 
 
 def most_frequent_result(runs: Runs) -> int:
-    """How many runs gave the result that most of them gave."""
+    """Return how many runs gave the most frequent result."""
     return max((sum(equal_results(run, other) for other in runs) for run in runs), default=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ends:
-    """What the two ends show."""
+    """What the runs of the two ends show."""
 
     good: RunEvidence
     sought: Sought
@@ -225,7 +230,7 @@ class _Ends:
 
 @contextmanager
 def _end(option: str, commit: str) -> Iterator[None]:
-    """Say which end it is whose training failed in the body."""
+    """Add to an error in the body which end's training failed."""
     try:
         yield
     except (RunError, EvidenceError, CommitError) as fault:
@@ -243,22 +248,24 @@ class _Search:
     adapters: Adapters
     call: BisectCall
     runs: CommitRuns
-    # asked before the first training, as all that git is asked about the work tree
+    # read before the first training: afterwards the gate does not ask git about the work tree
     uncommitted: bool
     judged: dict[str, JudgedCommit] = field(default_factory=dict)
 
     def run(self, suspects: int) -> Bisected:
-        """The whole bisection."""
+        """Make the whole bisection."""
         ends = self._ends(suspects)
         good, bad = [self.call.good], self.call.bad
         while True:
             left = self._left(bad, good)
+            # the bad end is judged already; a skipped commit stays among those that may be the
+            # culprit
             untried = [
                 candidate for candidate in left if candidate != bad and not self._skipped(candidate)
             ]
             if not untried:
                 break
-            # what was trained before costs nothing
+            # prefer a commit with enough earlier runs: judging it costs no training
             ready = (candidate for candidate in untried if self._known(candidate, ends))
             commit = next(ready, untried[0])
             self.adapters.progress.step(
@@ -287,13 +294,16 @@ class _Search:
         return f"{commit[:SHORT]} {self.adapters.git.facts_of(commit).subject}"
 
     def _ends(self, suspects: int) -> _Ends:
-        """Train both ends, and find out what the bad one has that the good one has not."""
+        """Train both ends and find out what the bad one has that the good one lacks."""
         call, progress = self.call, self.adapters.progress
         least = self.request.strict_runs
+        # the good end first: only a run shows the environment, and kept runs count only in that
         good = self._good_end(least, begin=True)
         progress.step(f"the bad end: {self._shown(call.bad)}")
         with _end("--bad", call.bad):
             bad = self._more(call.bad, least)
+        # a bad end that repeats itself decides the search after `repeats` runs; otherwise the fault
+        # is rare
         if self._not_finite(bad) or (
             distinct_results(bad) == 1 and not self._like(good[0], bad[0])
         ):
@@ -311,7 +321,7 @@ class _Search:
         return ends
 
     def _good_end(self, runs: int, *, begin: bool = False) -> Runs:
-        """Runs of the good end; `SettingsError` where it is bad itself."""
+        """Return runs of the good end; raise `SettingsError` if it is bad itself."""
         commit = self.call.good
         with _end("--good", commit):
             if begin:
@@ -328,15 +338,16 @@ class _Search:
         return good
 
     def _rare(self, good: RunEvidence, suspects: int) -> _Ends:
-        """The ends where the bad one differs from itself: how often, so how many runs are needed.
+        """Measure how often the bad end differs from itself, and derive the number of runs needed.
 
-        Raises `SettingsError` where no run of it differs.
+        Raises `SettingsError` if none of its runs differs.
         """
         call, progress = self.call, self.adapters.progress
         progress.step(
             f"how often does the bad end differ from itself? {call.max_runs} runs at most"
         )
 
+        # at least five runs, even if three of them deviate earlier (docs/bisect.md)
         def enough(runs: Runs) -> bool:
             struck = len(runs) - most_frequent_result(runs)
             return len(runs) >= LEAST_SAMPLE and struck >= STRUCK
@@ -352,11 +363,13 @@ class _Search:
                 hint=f"Name another bad commit, or a higher --max-runs: {runs} miss "
                 f"{missed * 100:.0f} % of the faults that strike one run in ten.",
             )
+        # a binary search judges about log2 of the commits; the good end is one more
         commits = 1 + math.ceil(math.log2(suspects + 1))
         needed = needed_runs(frequent, len(bad), confidence=call.confidence, commits=commits)
         ends = _Ends(
             good=good,
             sought=Sought.NONDETERMINISM,
+            # with fewer runs than needed the document reports the lower confidence
             needed=min(needed, call.max_runs),
             sample=len(bad),
             most_frequent=frequent,
@@ -365,6 +378,7 @@ class _Search:
             f"{len(bad) - frequent} of {runs} of the bad end differ from the others: "
             f"{ends.needed} equal runs make a commit good"
         )
+        # the good end needs as many equal runs as any other good commit
         self._good_end(ends.needed)
         return ends
 
@@ -398,10 +412,11 @@ class _Search:
 
     def _known(self, commit: str, ends: _Ends) -> bool:
         runs = tuple(self.runs.of(commit).runs)
+        # one difference proves a commit bad, while good takes all the runs
         return len(runs) >= ends.needed or bool(self._why_bad(runs, ends))
 
     def _answer(self, commit: str, ends: _Ends) -> CommitAnswer:
-        """Good or bad, or skipped where the training fails."""
+        """Judge a commit as good or bad, or skip it because its training fails."""
         try:
             known = self.runs.more(
                 commit, ends.needed, lambda runs: bool(self._why_bad(runs, ends))
@@ -427,7 +442,7 @@ class _Search:
         self.adapters.progress.step(f"{commit[:SHORT]} is {answer.value}: {why}")
 
     def _bisected(self, commit: str, good: Sequence[str], ends: _Ends) -> Bisected:
-        """The commit with its good neighbour: what changed between them, and what differs first."""
+        """Describe the culprit against its good neighbour: changed files and first divergence."""
         git = self.adapters.git
         facts = git.facts_of(commit)
         neighbour = self._neighbour(facts, good, ends)
@@ -454,17 +469,21 @@ class _Search:
         document = self._document(ends, culprit, (), notes)
         if head.evidence is None:
             return Bisected(document=document, retold=None)
-        # as one call has them: the commit under test, and the base beside it
+        # arrange the runs as in a gate call: the culprit as head, its neighbour as base
         runs = (*numbered(tuple(head.runs)), *numbered(tuple(base.runs[:1]), Commit.BASE))
         both = head.evidence.model_copy(update={"runs": runs, "base_commit": neighbour})
         retold = diagnose_kept(KeptEvidence(evidence=both, settings=self.request.settings))
         return Bisected(document=document, retold=_against_the_neighbour(retold))
 
     def _neighbour(self, facts: CommitFacts, good: Sequence[str], ends: _Ends) -> str:
-        """A good parent with runs; one that is good because a later commit is trains now."""
+        """Return a good parent that has runs.
+
+        A parent that only counts as good because a later commit is good gets its runs now.
+        """
         trained = next((candidate for candidate in facts.parents if candidate in good), None)
         if trained is not None:
             return trained
+        # a parent from before the good end lacks what the good end has, so it is not comparable
         for parent in facts.parents:
             descends = self.adapters.git.merge_base(self.call.good, parent) == self.call.good
             if descends and self._answer(parent, ends) is CommitAnswer.GOOD:
@@ -483,6 +502,8 @@ class _Search:
             strikes = (ends.sample - ends.most_frequent) / ends.sample
             share = expected_share(ends.most_frequent, ends.sample)
             good = (trial for trial in self.judged.values() if trial.answer is CommitAnswer.GOOD)
+            # the risk that any good commit was called good by luck, at most the sum of the single
+            # risks
             confidence = max(0.0, 1 - sum(share ** (trial.runs - 1) for trial in good))
         if self.uncommitted:
             name = self.request.config_name
@@ -508,7 +529,7 @@ class _Search:
 
 
 def _against_the_neighbour(retold: Retold) -> Retold:
-    """Nothing is said of a baseline of the project's: the good neighbour takes its place."""
+    """Replace the project's baseline in the diagnosis by the good neighbour."""
     verdict = retold.verdict
     if verdict is not None and verdict.base_run is not None:
         verdict = verdict.model_copy(update={"baseline": verdict.base_run, "base_run": None})

@@ -1,7 +1,8 @@
-"""The case of one gate call: what was asked, the baselines, the runs so far.
+"""The case of one gate call: the request, the baselines and the runs so far.
 
-Each question about them is asked here and answered once, on first use: which entry judges, whether
-the runs are equal, how they compare with entry and base commit, what the decision is.
+Every question about them is a property here: which entry judges, whether the runs are equal, how
+they compare with the entry and the base commit, what the decision is. Each answer is computed on
+first use and kept.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ BROUGHT_SIDE = "the pull request's baseline"
 Runs = tuple[RunEvidence, ...]
 
 
-# no slots: the answers are kept in the instance, as `cached_property` does it
+# no slots: `cached_property` keeps its answers in the instance's `__dict__`
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A gate call's request, baselines and runs so far; with more runs it is rebuilt.
+    """The request, baselines and runs of one gate call; adding runs makes a new case.
 
-    `data` is the declared data that head's runs find. `compared` goes from one case to the next, so
-    that no two results are compared again.
+    `data` is the declared data that head's runs find. `compared` is shared by all cases of a call,
+    so that no two results are compared twice.
     """
 
     request: GateRequest
@@ -66,17 +67,17 @@ class Case:
     compared: Comparisons
 
     def with_runs(self, runs: Runs) -> Case:
-        """The case with these runs as well, in this order."""
+        """Return the case with `runs` added at the end."""
         return replace(self, runs=(*self.runs, *runs)) if runs else self
 
     @cached_property
     def planned(self) -> tuple[PlannedRun, ...]:
-        """The runs of the commit under test, in their order."""
+        """The planned runs of head, in their order."""
         return plan_gate(self.request.strict_runs, priced=self.request.priced)
 
     @property
     def skipped(self) -> int:
-        """How many of them were not made, since the outcome was known."""
+        """How many planned runs of head were not made."""
         made = {run.run.label for run in self.runs}
         return sum(run.label not in made for run in self.planned)
 
@@ -85,6 +86,7 @@ class Case:
         return tuple(
             run
             for run in self.runs
+            # the base commit in head's environment answers another question, so it is no base run
             if (run.run.mode, run.run.commit) == kind and run.run.label != BASE_HERE
         )
 
@@ -94,22 +96,22 @@ class Case:
 
     @cached_property
     def strict(self) -> Runs:
-        """The strict runs of the commit under test."""
+        """The strict runs of head."""
         return self._runs_of(RunMode.STRICT)
 
     @cached_property
     def default(self) -> Runs:
-        """Its runs under the training's own settings."""
+        """The default runs of head, under the training's own settings."""
         return self._runs_of(RunMode.DEFAULT)
 
     @cached_property
     def base(self) -> Runs:
-        """The base commit's runs, each side in its own environment where it has one."""
+        """The strict runs of the base commit, in its own environment if it has one."""
         return self._runs_of(RunMode.STRICT, Commit.BASE)
 
     @property
     def first(self) -> RunEvidence:
-        """The run that is judged."""
+        """The first strict run of head: the run that is judged."""
         return self.strict[0]
 
     def _between(self, expected: RunEvidence, observed: RunEvidence) -> Comparison:
@@ -117,13 +119,14 @@ class Case:
 
     @cached_property
     def repeats(self) -> tuple[Comparison, ...]:
-        """The first strict run against each other one."""
+        """The comparisons of the first strict run with each other strict run."""
         return tuple(self._between(self.first, run) for run in self.strict[1:])
 
     @cached_property
     def differ(self) -> bool:
-        """Whether two strict runs of the commit under test differ: then this is the outcome."""
-        # most are equal, which is seen without looking for where they part
+        """Whether two strict runs of head differ, which decides the outcome."""
+        # usually all are equal, and this check is far cheaper than a search for the first
+        # divergence
         return any(
             not equal_results(self.first, run)
             and not self._between(self.first, run).numerically_equal
@@ -132,48 +135,52 @@ class Case:
 
     @cached_property
     def never_passes(self) -> bool:
-        """Whether a strict run of the commit has a number that never passes: the outcome too."""
+        """Whether a strict run of head has a number that never passes, which decides too."""
         return never_passes(self.strict, self._rules.allow_not_finite)
 
     @property
     def outcome_known(self) -> bool:
-        """Whether no further run of the commit could change the outcome."""
+        """Whether no further run of head can change the outcome."""
         return self.differ or self.never_passes
 
     @cached_property
     def selection(self) -> Selection:
-        """Which entry of the trusted baseline judges, or why none does."""
+        """The entry of the trusted baseline that judges, or why none does."""
         return selected(self.request.settings, self.first, self.baselines.base, self.data)
 
     @property
     def entry(self) -> BaselineEntry | None:
-        """The entry that the run is compared with; of another training it does not judge."""
+        """The entry that the first run is compared with.
+
+        It may be an entry of another training, which does not judge.
+        """
         return self.selection.entry
 
     @property
     def judging_entry(self) -> BaselineEntry | None:
-        """The entry where it was recorded of the same training."""
+        """The entry that judges; None if the entry was recorded from another training."""
         return self.selection.entry if self.selection.same_training else None
 
     @cached_property
     def against_entry(self) -> Comparison | None:
-        """The first strict run against the entry; None without one."""
+        """The comparison of the first strict run with the entry; None without an entry."""
         if self.entry is None:
             return None
         return self.compared.of(self.entry, self.first, (BASELINE_SIDE, self.first.run.label))
 
     @cached_property
     def brought_entry(self) -> BaselineEntry | None:
-        """The entry for this run and its data that the pull request itself brings."""
+        """The entry for this run and its data in the pull request's own baseline, or None."""
         settings, proposed = self.request.settings, self.baselines.head
         selection = selected(settings, self.first, proposed, self.data)
         entry = selection.entry if selection.same_training else None
-        # recorded with other data it would call the next run's data moved, whatever bits it holds
+        # an entry of other data has to be left out even if its bits are equal: accepted as
+        # baseline, it would make the next run report that its data moved
         return entry if entry is not None and same_data(entry.data, self.data) else None
 
     @property
     def against_brought(self) -> Comparison | None:
-        """The first strict run against that entry."""
+        """The comparison of the first strict run with the pull request's own entry, or None."""
         proposed = self.brought_entry
         if proposed is None:
             return None
@@ -181,14 +188,15 @@ class Case:
 
     @cached_property
     def one_run(self) -> RecordedRuns | None:
-        """The entry's runs, where the only strict run equals them and no other has to be made.
+        """What the entry says of its runs, if one strict run suffices because it equals the entry.
 
-        None wherever anything is left to ask: then all runs are made, as ever.
+        None if any question is open. Then all planned runs are made.
         """
         entry, against, request = self.judging_entry, self.against_entry, self.request
+        # default runs measure the cost, which needs two strict runs
         if not request.one_may_do or len(self.strict) != 1 or self.default or self.never_passes:
             return None
-        # what the change brings has to repeat by itself
+        # a baseline that the pull request includes must be reproduced by two equal runs
         if entry is None or against is None or self.baselines.head is not None:
             return None
         equal = against.numerically_equal and against.same_environment
@@ -198,63 +206,67 @@ class Case:
 
     @property
     def base_run(self) -> Comparison | None:
-        """Head against the base commit, on this machine."""
+        """The comparison of head with the base commit on this machine; None without its run."""
         return self._between(self.base[0], self.first) if self.base else None
 
     @property
     def base_repeat(self) -> Comparison | None:
-        """Two runs of the base commit."""
+        """The comparison of two runs of the base commit; None if it ran less than twice."""
         return self._between(*self.base[:2]) if self.base[1:] else None
 
     @cached_property
     def base_here_run(self) -> RunEvidence | None:
-        """The base commit in the change's environment, where its own runs had their own."""
+        """The run of the base commit in head's environment, if the base has its own; else None."""
         return next((run for run in self.runs if run.run.label == BASE_HERE), None)
 
     @property
     def base_here(self) -> Comparison | None:
-        """Head against the base commit, both in the change's environment."""
+        """The comparison of head with the base commit, both in head's environment, or None."""
         here = self.base_here_run
         return self._between(here, self.first) if here is not None else None
 
     @property
     def base_moved(self) -> Comparison | None:
-        """The base commit in the two environments."""
+        """The comparison of the base commit in its own environment and in head's, or None."""
         here = self.base_here_run
         return self._between(self.base[0], here) if here is not None and self.base else None
 
     @property
     def default_repeat(self) -> Comparison | None:
-        """Two runs under the training's own settings."""
+        """The comparison of two default runs; None if there are fewer."""
         return self._between(*self.default[:2]) if self.default[1:] else None
 
     @cached_property
     def not_finite(self) -> NotFinite | None:
-        """The first number of head or base that never passes."""
+        """The first number of head or base that never passes, or None."""
         return first_not_finite((*self.strict, *self.base), self._rules.allow_not_finite)
 
     @cached_property
     def self_test(self) -> tuple[SelfTestProbe, ...]:
-        """What the comparators see of planted faults; without a number that never passes."""
+        """The planted faults, and whether the comparators saw each.
+
+        Empty if a run has a number that never passes: that is an error already.
+        """
         return () if self.not_finite else run_self_test(self.first, self._rules)
 
     @cached_property
     def like_strict(self) -> tuple[Comparison, ...]:
-        """The first strict run against each other run that does the same work."""
+        """The comparisons of the first strict run with each default run that does the same work."""
         return runs_of_the_same_work(self.first, self.default, self._rules)
 
     @cached_property
     def cost(self) -> DeterminismCost | None:
-        """The price of determinism; without default runs nothing was priced, and none failed."""
+        """What determinism costs; None if the default runs that price it were not made."""
         if not (self.default[1:] and self.strict[1:]):
             return None
         return determinism_cost(self.strict[:2], self.default, self.request.settings.cost)
 
     @property
     def seeds_are_open(self) -> bool:
-        """Whether the policy's level, or a proposed entry, hangs on runs of more seeds."""
+        """Whether the policy's level or a proposed entry depends on runs with further seeds."""
         if not self.request.settings.policy.level.needs_seeds or self.differ:
             return False
+        # such a number is an error already, which further seeds cannot change
         if first_not_finite(self.strict, self._rules.allow_not_finite):
             return False
         return seeds_are_open(self.selection, self.against_entry, self.brought_entry)
@@ -262,10 +274,10 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedCase:
-    """A case whose runs have ended, with the evidence that was written of it: it can be decided.
+    """A case whose runs have ended and whose evidence is written, so that it can be decided.
 
-    `documents` are what the evidence was written to. `operator_audit_failure` says why that audit
-    is missing. A diagnosis rests on the traces of this very `evidence`.
+    `documents` are the files that the evidence was written to. `operator_audit_failure` says why
+    the audit is missing. A diagnosis uses the traces in `evidence`.
     """
 
     case: Case
@@ -276,26 +288,26 @@ class ClosedCase:
 
     @cached_property
     def seeds_of_brought(self) -> SeedsOfBrought:
-        """What a brought entry says of seeds, beside what this call saw of them."""
+        """Whether the seeds of the pull request's own entry match the results of this call."""
         case = self.case
         settings = case.request.settings
         return seeds_of_brought(case.brought_entry, case.judging_entry, self.evidence, settings)
 
     @cached_property
     def resume(self) -> ResumeResult | None:
-        """What the interrupted and the resumed run came to."""
+        """The result of the interrupted and the resumed run, or None if they are not due."""
         case, request = self.case, self.case.request
         due = request.resumes and not case.outcome_known
         return resume_result(self.evidence, case.first, request.settings, due=due)
 
     @cached_property
     def facts(self) -> Facts:
-        """All that the outcome depends on."""
+        """Everything that the outcome depends on, as one record."""
         case, evidence = self.case, self.evidence
         settings, entry = case.request.settings, case.judging_entry
         return Facts(
             settings=settings,
-            # a number that never passes is an answer of one run
+            # with a number that never passes, one run decides, so no repeat may exist
             repeat=most_telling(case.repeats) if case.repeats else alone(case.first),
             strict_runs=len(case.strict),
             unequal=sum(not repeat.numerically_equal for repeat in case.repeats),
@@ -308,7 +320,7 @@ class ClosedCase:
             baseline=case.against_entry,
             same_training=case.selection.same_training,
             other_settings=case.selection.other_settings,
-            # with other results of seeds than were seen here it is not reproduced
+            # if this call saw other results of seeds, the pull request's entry is not reproduced
             proposed=case.against_brought if self.seeds_of_brought.seen else None,
             base_run=case.base_run,
             base_repeat=case.base_repeat,
@@ -333,12 +345,12 @@ class ClosedCase:
 
     @cached_property
     def decision(self) -> Decision:
-        """The outcome, and why."""
+        """The outcome and its reasons."""
         return decide(self.facts)
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
-        """Why the comparison that decided came out as it did, where that is not a pass."""
+        """Why the deciding comparison differs; None if the outcome needs no explanation."""
         resume = self.resume
         if self.decision.outcome is Outcome.RESUME_DIFFERS and resume is not None:
             return diagnose_resume(resume)
@@ -346,19 +358,19 @@ class ClosedCase:
 
     @property
     def movement(self) -> Movement | None:
-        """How far the run is from the entry, where the change brings a new one."""
+        """How far the run is from the entry that the pull request replaces, or None."""
         if self.decision.outcome is not Outcome.BASELINE_CHANGE:
             return None
         case, against, entry = self.case, self.case.against_entry, self.case.entry
         if against is None or entry is None:
             return None
         tolerances = case.request.settings.compare.tolerances
-        # measured, so no claim of a pull request
+        # the figures come from this call's own comparison, not from the pull request
         return movement_of(against, tolerances, replaced=entry.metrics, commit=entry.commit)
 
     @property
     def not_run(self) -> tuple[NotRun, ...]:
-        """What this call could have run and did not, by its settings or by what it found."""
+        """The runs that this call could have made and did not, each group with its reason."""
         case, request = self.case, self.case.request
         unpriced = self._missing(plan_gate(request.strict_runs, priced=True), RunMode.DEFAULT)
         parts = [] if request.priced else [(Part.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
@@ -391,9 +403,9 @@ class ClosedCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gated:
-    """What a gate call found: a verdict, what it rests on, the entry that it would propose.
+    """What a gate call found: the verdict, its evidence, and the entry that it proposes.
 
-    `documents` are what the evidence was written to.
+    `documents` are the files that the evidence was written to.
     """
 
     verdict: Verdict
@@ -404,7 +416,7 @@ class Gated:
 
 
 def open_case(request: GateRequest, baselines: Baselines, data: DataSets) -> Case:
-    """A case at its beginning: nothing ran yet."""
+    """Return the case before its first run."""
     compared = Comparisons(request.settings.compare)
     return Case(request=request, baselines=baselines, data=data, runs=(), compared=compared)
 
@@ -416,6 +428,6 @@ def case_of(
     isolation: Isolation,
     documents: tuple[WrittenDocument, ...] = (),
 ) -> ClosedCase:
-    """The case of evidence that is there already, wherever it was made."""
+    """Return the case of finished evidence, from this call or from another job."""
     case = open_case(request, baselines, evidence.data).with_runs(evidence.runs)
     return ClosedCase(case=case, evidence=evidence, documents=documents, isolation=isolation)

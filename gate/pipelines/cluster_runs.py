@@ -1,4 +1,4 @@
-"""A run on the nodes of a cluster comes home: reports read apart, copies checked, faults placed."""
+"""Fetches a run's files from cluster nodes: reports, checked copies, and the node at fault."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ STALE_HINT: Final = (
     "The file system of cluster.folder shows this machine something else than the nodes. Nothing "
     "was judged: start the gate again, on a folder that is consistent when a file is closed."
 )
-# a shell's exit code for a command that a signal ended
+# a shell reports 128 plus the signal's number for a command that a signal ended
 SIGNALLED: Final = 128
 MAX_SHOWN: Final = 4
 
 
 def gather(adapters: Adapters, ask: Ask, step: ClusterStep, out: Path) -> tuple[NodeReport, ...]:
-    """What every node reports, once its documents are in `out` with the digests it gave them.
+    """Copy every node's documents to `out`, check their digests, and return the reports.
 
-    Raises `RunError` where the shared folder does not show them, and `EvidenceError` where two
-    nodes report one process, or a rank was on two.
+    Raises `RunError` if the shared folder does not show them. Raises `EvidenceError` if two nodes
+    report one process, because then one rank ran on both.
     """
     folder, nodes = step.root / REPORTS, step.settings.nodes
+    # a network file system may show a new file late, so wait for a while (docs/cluster.md)
     until = adapters.clock.seconds() + VISIBLE_SECONDS
     for number in range(nodes):
         _wait_for(adapters, folder / str(number) / REPORT_NAME, until)
     question = NodesQuestion(folder=folder, token=step.token, nodes=nodes)
     reports = ask(question).reports
-    # the run sees this folder too, and writes to that of its node: what is here is not from there
+    # the run sees this folder too, but writes to the folder of its node; so what is here is not its
+    # work
     adapters.files.fresh_folder(out)
     owners: dict[str, NodeReport] = {}
     for report in reports:
@@ -62,7 +64,7 @@ def gather(adapters: Adapters, ask: Ask, step: ClusterStep, out: Path) -> tuple[
 
 
 def with_nodes(run: RunEvidence, reports: tuple[NodeReport, ...]) -> RunEvidence:
-    """The run with the nodes that it ran on, as a part of its environment; here it has none."""
+    """Return the run with its nodes as a part of the environment; a local run stays unchanged."""
     if not reports:
         return run
     nodes = tuple(report.node for report in reports)
@@ -90,6 +92,7 @@ def _copy(files: Files, source: Path, target: Path, sha256: str, report: NodeRep
             f"{source.name} of node {report.node.name} cannot be copied: {error.message}",
             hint=error.hint or STALE_HINT,
         ) from error
+    # the shared folder may still show an old version of the file
     if copied != sha256:
         raise RunError(
             f"{source.name} is not the file that node {report.node.name} reported: its digest "
@@ -99,9 +102,10 @@ def _copy(files: Files, source: Path, target: Path, sha256: str, report: NodeRep
 
 
 def as_its_task_ended(result: ProcessResult, reports: tuple[NodeReport, ...]) -> ProcessResult:
-    """The result with the exit code of the first task that failed by itself.
+    """Return the result with the exit code of the first task that failed by itself.
 
-    `srun` gives the largest of all, which is that of a task that it ended for the failed one.
+    `srun` returns the largest code of all tasks. That is the code of a task that `srun` itself
+    ended.
     """
     codes = [code for report in reports for code in report.exits.values() if code]
     if not codes or not result.exit_code:
@@ -113,7 +117,7 @@ def as_its_task_ended(result: ProcessResult, reports: tuple[NodeReport, ...]) ->
 def with_node_at_fault(
     fault: RunError, reports: tuple[NodeReport, ...], step: ClusterStep | None
 ) -> RunError:
-    """The fault with the nodes and ranks whose task failed by itself; the others were ended."""
+    """Add to a fault the nodes and ranks whose task failed by itself; `srun` ended the others."""
     if step is None:
         return fault
     failed = list(_failed(reports, step.settings.tasks_per_node))
@@ -133,7 +137,8 @@ def _failed(reports: tuple[NodeReport, ...], tasks_per_node: int) -> Iterator[st
         for task, code in report.exits.items():
             if code == 0:
                 continue
-            # the only task of a node may be the launcher of all ranks there; several are ranks
+            # a node's only task may be a launcher of all ranks there; of several tasks, each is one
+            # rank
             steps = {
                 int(rank): step
                 for rank, step in report.steps.items()

@@ -1,4 +1,4 @@
-"""Strict runs of many commits under one set of settings: trained once each, kept, used again."""
+"""Strict runs of many commits under one set of settings; each run is kept and reused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Runs = tuple[RunEvidence, ...]
 
 @dataclass(kw_only=True, slots=True)
 class Known:
-    """What is known of one commit; `fresh` of its runs were made by this call."""
+    """The known runs of one commit; this call made `fresh` of them."""
 
     runs: list[RunEvidence] = field(default_factory=list)
     fresh: int = 0
@@ -42,16 +42,16 @@ class Known:
 
 
 class CommitRuns:
-    """The strict runs of commits: kept below `--out`, by settings and environment, and found again.
+    """The strict runs of commits, kept below `--out` by settings and environment.
 
-    Which environment this is only a run can say, so a call begins with one. Evidence of a gate call
-    counts too, where its settings are the same and nothing of its environment moved.
+    Only a run shows which environment this is, so a call has to `begin` with one. Evidence of a
+    gate call counts too, if its settings are the same and no part of its environment moved.
     """
 
     def __init__(
         self, request: GateRequest, adapters: Adapters, offered: Sequence[EvidenceSet] = ()
     ) -> None:
-        """Nothing is trained."""
+        """Train nothing yet."""
         self._request = request
         self._adapters = adapters
         self._offered = offered
@@ -62,18 +62,19 @@ class CommitRuns:
 
     @property
     def kept(self) -> Path:
-        """Where runs are kept, of any environment."""
+        """The folder of kept runs, for all environments."""
         return self._request.out / KEPT
 
     def begin(self, commit: str, count: int) -> RunEvidence:
-        """Train a commit, which shows the environment; what is known of it counts from now on.
+        """Train a commit to learn the environment; its kept runs count from then on.
 
-        Raises what a training raises that fails.
+        Raises the error of a failed training.
         """
-        # where nothing can be found again, all that is needed at once
+        # with nothing kept, no run can be reused, so make all runs in one turn
         fresh = 1 if self._adapters.files.exists(self.kept) else count
         known = self._train(commit, fresh, lambda _: False)
         first = known.runs[0]
+        # runs of another version of the gate are not reused
         facts = (settings_digest(self._request.settings), first.environment.parts, VERSION)
         name = sha256_hex(canonical_json(facts))[:PLACE_DIGITS]
         self._place = self.kept / name
@@ -83,15 +84,15 @@ class CommitRuns:
         return first
 
     def of(self, commit: str) -> Known:
-        """All runs of a commit that count here, the oldest first."""
+        """Return all runs of a commit that count here, the oldest first."""
         if commit not in self._known:
             self._known[commit] = self._looked_up(commit)
         return self._known[commit]
 
     def more(self, commit: str, count: int, enough: Callable[[Runs], bool]) -> Known:
-        """Train a commit until it has `count` runs, or until what it has is enough.
+        """Train a commit until it has `count` runs, or until `enough` accepts its runs.
 
-        Raises what a training raises that fails; the runs before it are kept.
+        Raises the error of a failed training, after keeping the runs before it.
         """
         known = self.of(commit)
         missing = count - len(known.runs)
@@ -99,6 +100,7 @@ class CommitRuns:
             before = tuple(known.runs)
             try:
                 made = self._train(commit, missing, lambda runs: enough((*before, *runs)))
+            # also after a failure: what was trained is kept
             finally:
                 self._keep_all()
             known.runs += made.runs
@@ -124,27 +126,28 @@ class CommitRuns:
                         if enough(tuple(made)):
                             break
             finally:
-                # a call that is stopped here goes on from what it has
+                # keep what there is, so that a stopped call can be continued
                 if made:
                     evidence = trainings.ended.evidence(tuple(made))
             self.isolation = trainings.ended.isolation.described
         return Known(runs=made, fresh=len(made), evidence=evidence)
 
     def _keep_all(self) -> None:
-        """Move the documents of the newest training to where they are found again.
+        """Move the documents of the newest training to the kept runs.
 
-        Without the values that they are about: no state is needed to compare results.
+        Saved states are left out, because comparing results needs none.
         """
         files, source = self._adapters.files, self._request.out / "evidence"
         if self._place is None or not files.exists(source / "manifest.json"):
             return
         evidence = _read(self._adapters, source).evidence
         folder = self._place / evidence.commit
+        # calls are numbered, so that earlier runs of the same commit are not replaced
         number = len(self._calls(folder)) + 1
         names = [f"{run.run.label}/evidence.json" for run in evidence.runs]
         target = folder / f"{number:04}"
         files.fresh_folder(target)
-        # the manifest last: a folder without one is passed over
+        # the manifest comes last: a folder without one is incomplete and is skipped
         for name in ("set.json", *names, "manifest.json"):
             files.fresh_folder((target / name).parent) if "/" in name else None
             files.move_file(source / name, target / name)
@@ -170,11 +173,13 @@ class CommitRuns:
                 continue
             self._add(known, evidence, commit)
         for evidence in self._offered:
+            # evidence from another environment says nothing about runs here
             if not any(first.environment.moved(run.environment) for run in evidence.runs):
                 self._add(known, evidence, commit)
         return known
 
     def _add(self, known: Known, evidence: EvidenceSet, commit: str) -> None:
+        # evidence of uncommitted files is of no commit
         if evidence.commit != commit or evidence.changed_files:
             return
         known.runs += evidence.runs_of(RunMode.STRICT)
@@ -182,7 +187,7 @@ class CommitRuns:
 
 
 def numbered(runs: Runs, commit: Commit = Commit.HEAD) -> Runs:
-    """Runs of several calls as those of one side of one call, each with a label of its own."""
+    """Return runs of several calls relabelled as the strict runs of one commit in one call."""
     return tuple(
         run.model_copy(
             update={
@@ -196,7 +201,7 @@ def numbered(runs: Runs, commit: Commit = Commit.HEAD) -> Runs:
 
 
 def _read(adapters: Adapters, place: Path) -> KeptEvidence:
-    """Kept evidence, read in a confined child: a commit under test wrote what is in it."""
+    """Read kept evidence in a confined child, because a commit under test wrote its content."""
     return read_apart(
         FORM,
         lambda: open_kept_evidence(adapters.files, place),
@@ -209,9 +214,10 @@ def _read(adapters: Adapters, place: Path) -> KeptEvidence:
 def offered_evidence(
     request: GateRequest, adapters: Adapters, places: Sequence[Path]
 ) -> tuple[EvidenceSet, ...]:
-    """Evidence of gate calls that trained under these very settings.
+    """Return the evidence of gate calls that trained under the same settings.
 
-    Raises `EvidenceError` for what is no evidence; of other settings it is left out, and said.
+    Raises `EvidenceError` for a place without evidence. Evidence of other settings is left out with
+    a message.
     """
     offered: list[EvidenceSet] = []
     for place in places:

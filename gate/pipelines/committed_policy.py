@@ -1,8 +1,8 @@
-"""What judges must be in a commit: the baseline, the settings and the trust file, as they lie here.
+"""Checks that the policy files of a call are committed: baseline, settings and trust file.
 
-On a pull request the base commit decides, and all of it is read from there. In every other call the
-work tree's files decide. `git status` alone does not vouch for these: it keeps silent about ignored
-files and about those that `git update-index` hides.
+On a pull request the base commit decides, and all three are read from it. In every other call the
+files of the work tree decide. `git status` alone does not prove that they are committed: it omits
+ignored files and files that `git update-index` hides.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from gate.text.untrusted_text import safe_line
 from gate.verdict.request import GateRequest
 
 SHOWN = 20
-# no file of a commit is that
+# no committed file has this content, so an unreadable file always differs
 UNREADABLE = b"\0"
 Contents = Mapping[str, bytes]
 
 
 def with_policy_checked(request: GateRequest, adapters: Adapters) -> GateRequest:
-    """The same request, with what judges it and is in no commit: never sealed then.
+    """Return the request with its uncommitted policy files; such a call is never sealed.
 
-    Raises `RepositoryError` where there is any and the call does not allow uncommitted changes.
+    Raises `RepositoryError` if there are any and the call does not allow uncommitted changes.
     """
     if request.pull_request:
         return request
-    # of no commit at all, that is what to say
+    # raises now if the repository has no commit, which is the clearer message
     adapters.git.resolve("HEAD")
     git, policy = adapters.git, policy_of(request.settings, request.project, request.config_name)
     changed = git.changed_files() if request.commit is None else ()
     if changed and not request.allow_dirty:
         raise uncommitted_fault(uncommitted(changed, git.untracked(), policy))
-    # a runner's call has read its settings from the commit already
+    # a call on a runner has read its settings from the commit already
     asked = policy if request.settings_from == "work tree" else replace(policy, settings="")
     differing = uncommitted_policy(request.top, asked, git, adapters.files, request.commit)
     if differing and not request.allow_dirty:
@@ -57,9 +57,10 @@ def with_policy_checked(request: GateRequest, adapters: Adapters) -> GateRequest
 def uncommitted_policy(
     top: Path, policy: PolicyPaths, git: Git, files: Files, commit: str | None = None
 ) -> tuple[str, ...]:
-    """The files of the policy that are not the same in the commit under test, nor in HEAD.
+    """Return the policy files that differ from the commit under test and from HEAD.
 
-    `commit` None is HEAD. What cannot be read here is left to who reads it to judge.
+    `commit` None stands for HEAD. An unreadable entry of the baseline is left to its reader to
+    report.
     """
     head = git.resolve("HEAD")
     commits = tuple(dict.fromkeys((commit or head, head)))
@@ -75,7 +76,7 @@ def uncommitted_policy(
 def policy_fault(
     paths: tuple[str, ...], policy: PolicyPaths, git: Git, commit: str | None = None
 ) -> RepositoryError:
-    """Why a call does not start under a policy that is in no commit."""
+    """Return the error for a policy that is not committed."""
     return RepositoryError(
         policy_sentence(paths, policy, commit or git.resolve("HEAD")),
         hint=policy_hint(paths, policy, git),
@@ -84,10 +85,10 @@ def policy_fault(
 
 
 def policy_sentence(paths: tuple[str, ...], policy: PolicyPaths, commit: str) -> str:
-    """Which part of the policy in the work tree is not that of the commit."""
+    """Return a sentence that names the policy files that differ from the commit."""
     named = policy.names_of(paths)
     verb = "differs" if len(named) == 1 else "differ"
-    # one that the commit lacks differs as well
+    # a file that the commit lacks is named in the same way
     return (
         f"{' and '.join(named)} {verb} from commit {commit[:12]}: the gate judges only by what is "
         "committed"
@@ -95,7 +96,7 @@ def policy_sentence(paths: tuple[str, ...], policy: PolicyPaths, commit: str) ->
 
 
 def policy_hint(paths: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
-    """The command that commits the policy, whatever hides it from git."""
+    """Return the command that commits the policy, even if ignore rules or index flags hide it."""
     ignored, changed = git.ignored(), set(git.changed_files())
     left_out = [path for path in paths if path.startswith(ignored)] if ignored else []
     hidden = [path for path in paths if path not in changed and path not in left_out]
@@ -130,7 +131,7 @@ def _entries(git: Git, commit: str, folder: str) -> Contents:
     try:
         return committed_entries(git, commit, folder) or {}
     except GateError:
-        # nothing that could be an entry of a baseline
+        # the path contains nothing that could be a baseline entry
         return {}
 
 
@@ -138,7 +139,7 @@ def _committed(git: Git, commit: str, path: str) -> bytes | None:
     try:
         return git.read_file(commit, path)
     except RepositoryError:
-        # a link, a submodule: nothing that could be what lies here
+        # a link or a submodule is never equal to the file here
         return None
 
 
@@ -150,5 +151,5 @@ def _file(path: Path, files: Files) -> bytes | None:
 
 
 def _plain(content: bytes | None) -> bytes | None:
-    # git may have been told to write other line ends into a checkout
+    # git may be configured to write other line endings into a checkout
     return content and content.replace(b"\r\n", b"\n")

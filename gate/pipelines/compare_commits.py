@@ -1,4 +1,4 @@
-"""Base and head on request: both in one plan, beside each other; nothing is judged."""
+"""Compares base and head on request: both in one plan, side by side, without a judgement."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gate.verdict.verdict import Answer
 SHORT = 12
 BASE, HEAD = "base", "head"
 WHOLE_FILE, FORMATTING = "the whole file", "formatting only"
-# from the best to the worst; a policy that wants equal bits changes no tolerance
+# from best to worst; `REFUSED` means that only `require_bitwise` objects, within tolerance
 CLOSENESS = {
     Answer.EQUAL: Closeness.EQUAL,
     Answer.INSIDE: Closeness.WITHIN_TOLERANCE,
@@ -48,7 +48,7 @@ ORDER = tuple(dict.fromkeys(CLOSENESS.values()))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """The document, and the runs that it is made of: a page draws them."""
+    """The document, and its runs, from which a page is drawn."""
 
     document: ComparedCommits
     runs: tuple[RunEvidence, ...]
@@ -56,7 +56,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Sides:
-    """The runs by commit and mode, and what the caller called the base."""
+    """The runs by commit and mode, and the caller's name for the base."""
 
     evidence: EvidenceSet
     base_name: str
@@ -71,9 +71,9 @@ class _Sides:
 def compare_commits(
     request: GateRequest, adapters: Adapters, *, base_name: str, rounds: int
 ) -> Compared:
-    """Run base and head in `rounds` rounds and put them side by side.
+    """Run base and head in `rounds` rounds and compare them.
 
-    Raises `SettingsError` where there is only one commit, or rounds could favour one of the two.
+    Raises `SettingsError` if there is only one commit, or an odd number of rounds would favour one.
     """
     if request.base_commit is None:
         raise SettingsError(
@@ -85,8 +85,9 @@ def compare_commits(
             hint=f"Use --runs {rounds + 1}.",
         )
     _refuse_one_commit(request, adapters, base_name)
-    # before any training code runs, as all that is read from the clone
+    # before any training code runs, like every read of the clone
     changes, notes = _settings_changes(request, adapters)
+    # on request the base commit runs even if the policy never runs it
     with prepare(request, adapters, runs_base=True) as prepared:
         trainings = Trainings(prepared)
         runs = tuple(_run(trainings, planned, base_name) for planned in plan_compare(rounds))
@@ -101,8 +102,8 @@ def _refuse_one_commit(request: GateRequest, adapters: Adapters, base_name: str)
     head = request.commit or adapters.git.resolve("HEAD")
     if head != request.base_commit:
         return
-    # uncommitted changes are a head of their own: trained where allowed, refused where not; the
-    # output folder is none, and git passes it over only once it is prepared
+    # Uncommitted changes count as a separate head, if they are allowed. The output folder is no
+    # such change, but git ignores it only after `prepare_out`.
     prepare_out(request.out, adapters.files)
     if request.commit is None and adapters.git.changed_files():
         return
@@ -115,7 +116,7 @@ def _refuse_one_commit(request: GateRequest, adapters: Adapters, base_name: str)
 def _settings_changes(
     request: GateRequest, adapters: Adapters
 ) -> tuple[tuple[PolicyChange, ...], tuple[str, ...]]:
-    """What the base's settings file says otherwise, or a note why that is not known."""
+    """Return what the base's settings file says differently, or a note why that is unknown."""
     base = request.base_commit or ""
     file = request.repository_path(request.config_name)
     before = adapters.git.read_file(base, file)
@@ -124,14 +125,14 @@ def _settings_changes(
     with HeadFiles(adapters, request.top) as files:
         changes = files.changes(SettingsChangesQuestion, file, before, request.settings_text)
     if [change.what for change in changes] == [WHOLE_FILE]:
-        # what cannot be read here is the base's: the work tree's was read before
+        # only the base's file can be unreadable here: the work tree's was read before
         why = changes[0].after
         return (), (f"the base commit's {file} {why}; both ran under the work tree's",)
     return tuple(change for change in changes if change.what != FORMATTING), ()
 
 
 def _run(trainings: Trainings, planned: PlannedRun, base_name: str) -> RunEvidence:
-    """A run; a base that does not train is called by the name that the caller gave it."""
+    """Make a run; name a failing base by the name that the caller gave it."""
     if planned.commit is Commit.BASE and trainings.prepared.own_environments:
         planned = replace(planned, environment=Commit.BASE)
     try:
@@ -148,7 +149,7 @@ def _run(trainings: Trainings, planned: PlannedRun, base_name: str) -> RunEviden
 def compared_document(
     request: GateRequest, evidence: EvidenceSet, *, base_name: str, isolation: str
 ) -> ComparedCommits:
-    """The runs of both commits side by side, without what their settings files say."""
+    """Return the runs of both commits side by side, without the changes of settings."""
     sides, cost = _Sides(evidence=evidence, base_name=base_name), request.settings.cost
     base, head = sides.strict(Commit.BASE), sides.strict(Commit.HEAD)
     first = _between(base[0], head[0], request)
@@ -192,7 +193,7 @@ def compared_document(
 def _side(request: GateRequest, sides: _Sides, commit: Commit) -> ComparedSide:
     evidence, runs = sides.evidence, sides.strict(commit)
     is_base = commit is Commit.BASE
-    # each line once, of all runs: a script seeds in every run where it seeds in one
+    # each place once over all runs, because a script that seeds does so in every run
     places = dict.fromkeys(
         override.place for run in runs for override in run.overrides if override.seeds
     )
@@ -215,14 +216,15 @@ def _between(base: RunEvidence, head: RunEvidence, request: GateRequest) -> Comp
 def _closeness(
     base: tuple[RunEvidence, ...], head: tuple[RunEvidence, ...], request: GateRequest
 ) -> Closeness:
-    """The worst of the first run of each side against all runs of the other."""
+    """Return the worst answer between the first run of each side and all runs of the other."""
+    # two commits are only as close as their runs that are furthest apart
     pairs = [(base[0], run) for run in head] + [(run, head[0]) for run in base[1:]]
     answers = (answer_of(_between(*pair, request), request.settings) for pair in pairs)
     return max((CLOSENESS[answer] for answer in answers), key=ORDER.index)
 
 
 def _notes(request: GateRequest, sides: _Sides) -> tuple[str, ...]:
-    """What a reader should know before trusting a figure."""
+    """Return what a reader should know before trusting a figure."""
     evidence, notes = sides.evidence, list[str]()
     for commit in (Commit.BASE, Commit.HEAD):
         allowed = request.settings.compare.allow_not_finite

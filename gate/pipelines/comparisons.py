@@ -1,4 +1,4 @@
-"""What is compared with what, why a result is what it is, and when no more is run."""
+"""Which results are compared, why a result is as it is, and when the time for more runs ends."""
 
 from __future__ import annotations
 
@@ -43,40 +43,44 @@ from gate.verdict.sources import changed_precision, suspected_sources
 from gate.verdict.verdict import DRIFTS, Outcome, led_by_settings
 
 LEAST_SECONDS: Final = 1.0
-# where all runs together take less, most of it is the start of Python: a few runs may take as long
+# below a minute of runs, most of the time is Python's start; a diagnosis gets a minute anyway
 SHORT_TRAINING_SECONDS: Final = 60.0
 
 
 class Budget:
-    """Seconds of wall-clock time that are left; by default as many as the call's own runs took.
+    """The wall-clock seconds left for a diagnosis; by default as many as the call's runs took.
 
-    So many runs that were `skipped` count as well: their time may go into the diagnosis.
+    `skipped` planned runs that the call did not make count with the mean time of a run.
     """
 
     def __init__(
         self, settings: DiagnosisSettings, runs: tuple[RunEvidence, ...], skipped: int = 0
     ) -> None:
         spent = sum(run.run.wall_seconds for run in runs)
+        # a call that stopped early saved this time, and the diagnosis may use it
         spent += skipped * spent / max(1, len(runs))
         self.left = settings.budget_seconds or max(spent, SHORT_TRAINING_SECONDS)
 
     @property
     def used_up(self) -> bool:
-        """Whether no run fits in any more."""
+        """Whether less than `LEAST_SECONDS` is left, too little for a run."""
         return self.left < LEAST_SECONDS
 
     def spend(self, seconds: float) -> None:
-        """A run took this long."""
+        """Subtract the seconds of one run."""
         self.left -= seconds
 
 
 def run_within(budget: Budget, clock: Clock, run: Callable[[], RunEvidence]) -> RunEvidence:
-    """A run that the budget pays for, also where it fails; raises what the run raises."""
+    """Make a run and charge its time to the budget, also when it fails.
+
+    Raises the error of the run.
+    """
     began = clock.now()
     try:
         made = run()
     except GateError:
-        # of a run that failed there is no record; the clock counts whole seconds
+        # a failed run leaves no record of its time; add a second, since the clock counts whole ones
         budget.spend((clock.now() - began).total_seconds() + 1)
         raise
     budget.spend(made.run.wall_seconds)
@@ -84,13 +88,13 @@ def run_within(budget: Budget, clock: Clock, run: Callable[[], RunEvidence]) -> 
 
 
 def repeats_of(runs: tuple[RunEvidence, ...], settings: GateSettings) -> tuple[Comparison, ...]:
-    """The first run of one kind against each other one."""
+    """Return the comparisons of the first run with each other one."""
     first, *others = runs
     return tuple(against_run(first, run, settings) for run in others)
 
 
 def alone(run: RunEvidence) -> Comparison:
-    """Of a run that no other was made beside: nothing was compared."""
+    """Return the empty comparison that stands for a single run: nothing was compared."""
     return Comparison(
         expected=run.run.label,
         observed=run.run.label,
@@ -108,14 +112,17 @@ def alone(run: RunEvidence) -> Comparison:
 
 
 def most_telling(repeats: tuple[Comparison, ...]) -> Comparison:
-    """The first that differs, else the first whose environment moved, else the first."""
+    """Return the first comparison that differs, else the first with another environment.
+
+    If none is such, return the first.
+    """
     apart = (repeat for repeat in repeats if not repeat.numerically_equal)
     moved = (repeat for repeat in repeats if repeat.environment)
     return next(apart, next(moved, repeats[0]))
 
 
 def against_run(expected: RunEvidence, run: RunEvidence, settings: GateSettings) -> Comparison:
-    """Two runs, named by their labels."""
+    """Compare two runs, with their labels as names."""
     names = (expected.run.label, run.run.label)
     return compare_results(expected, run, settings.compare, names)
 
@@ -123,7 +130,10 @@ def against_run(expected: RunEvidence, run: RunEvidence, settings: GateSettings)
 def separated(
     nearest: BaselineEntry | None, run: RunEvidence, settings: GateSettings
 ) -> tuple[EnvironmentChange, ...]:
-    """What separates an entry that cannot judge the run, in the order of the key."""
+    """Return the environment parts that separate `nearest` from the run, in the key's order.
+
+    `nearest` is the closest entry that cannot judge the run. Empty if it is None.
+    """
     if nearest is None:
         return ()
     comparable = settings.compare.comparable_environment
@@ -131,7 +141,7 @@ def separated(
     return tuple(sorted(changes, key=lambda change: key_place(change.part)))
 
 
-# where the difference may be the change's own
+# the outcomes whose difference the pull request itself may have caused
 ITS_OWN = frozenset((Outcome.CODE_DRIFT, Outcome.NOT_COMPARABLE, Outcome.NONDETERMINISTIC))
 
 
@@ -143,11 +153,14 @@ def beside_the_difference(
     *,
     not_finite: bool = False,
 ) -> tuple[ShownChange | None, bool]:
-    """What of the change belongs beside the difference; whether the named line is none of it."""
+    """Return the changed lines to show beside the difference.
+
+    The second value is true if the change leaves the lines that the diagnosis names as they were.
+    """
     folder = request.repository_path(request.settings.train.workdir)
     if not_finite:
         return ran_before_nan(evidence.change, evidence.trace, folder), False
-    # where the environment moved as well, a setting of the run is still the change's
+    # if the environment moved as well, a changed setting of the run still comes from the change
     own = decision.outcome in ITS_OWN or led_by_settings(decision.outcome, diagnosis)
     if diagnosis is None or decision.passes or not own:
         return None, False
@@ -164,10 +177,12 @@ def beside_the_difference(
 
 
 def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
-    """Why the comparison that decided came out as it did, where that is not a pass.
+    """Return why the deciding comparison differs; None for a pass.
 
-    Of a drift that passes by its level too: where it begins is worth knowing, and takes no run.
+    A drift that passes by its level gets a diagnosis too: it takes no further run, and the place
+    where the drift begins is worth knowing.
     """
+    # `statistical` and above let a drift pass, which is still worth explaining
     by_level = decision.outcome in DRIFTS
     if decision.decided is None or (decision.passes and not by_level):
         return None
@@ -180,6 +195,7 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         "growth": growth_of(decision.decided),
     }
     diagnosis = with_typed_numbers(diagnosis.model_copy(update=update), evidence.change)
+    # settings are tried only between runs of one commit
     if evidence.tried is None or decision.outcome is not Outcome.NONDETERMINISTIC:
         return diagnosis
     strict = evidence.runs_of(RunMode.STRICT)[0]
@@ -188,12 +204,13 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
 
 
 def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
-    """What fingerprints and lines say that every run records."""
+    """Return the diagnosis from the fingerprints and lines that every run records."""
     if decision.decided is None:
         return None
     strict = evidence.runs_of(RunMode.STRICT)
     if decision.outcome is not Outcome.NONDETERMINISTIC:
         base = next(iter(evidence.runs_of(RunMode.STRICT, Commit.BASE)), None)
+        # without runs of the base commit, seeds are known from the traced runs
         traced = () if evidence.trace is None else evidence.trace.changed_seeds
         known = KnownLines(
             changed_seeds=changed_seeds(strict[0], base) or traced,
@@ -201,7 +218,7 @@ def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         )
         return diagnose_drift(decision.decided, known)
     alone = all(map(on_one_cpu_thread, strict))
-    # one thread leaves no order open, whatever is overridden
+    # one CPU thread leaves no order of operations open, so an overridden setting is no cause
     settings = () if alone else suspected_settings(strict)
     known = KnownLines(
         overrides=(*settings, *suspected_seeds(strict)),
@@ -226,9 +243,9 @@ NOT_KILLED: Final = ResumeFault(
 def resume_result(
     evidence: EvidenceSet, whole: RunEvidence, settings: GateSettings, *, due: bool
 ) -> ResumeResult | None:
-    """What the two runs of a resume show; None where this call makes none.
+    """Return what the interrupted and the resumed run show; None if this call makes neither.
 
-    `due`: it has to make them, so that to have none is a fault.
+    If `due` is true, missing runs are a fault.
     """
     resume, attempt = settings.resume, evidence.resume
     if resume is None or not (due or attempt is not None):
@@ -252,7 +269,7 @@ def resume_result(
         _run_of(evidence, mode) for mode in (RunMode.INTERRUPTED, RunMode.RESUMED)
     )
     if interrupted is not None:
-        # what comes behind it would be another training's
+        # compare only the steps before the interruption; the later ones are another training's
         before = compare_first_part(whole, interrupted, attempt.step, settings.compare)
         if before.differs:
             update = {"state": ResumeState.NOT_REPEATED, "compared": before, "fault": None}

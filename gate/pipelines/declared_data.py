@@ -1,7 +1,7 @@
-"""The declared data of one call: prepared for head and base, handed to their runs, looked at again.
+"""The declared data of one call: prepared for head and base, shown to their runs, checked again.
 
-What the base commit's preprocessing writes is made when the base is first run: most often it never
-is.
+The output of the base commit's preprocessing is made only when the base first runs, which it
+usually does not.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ LFS_CONFIG = ".lfsconfig"
 
 
 class Pointers(Protocol):
-    """The pointers of an exported commit by the labels of their entries."""
+    """Returns the pointers of an exported commit, by the labels of their entries."""
 
     def __call__(self, tree: Path, folder: Path, *, required: bool) -> Mapping[str, DataPointers]:
-        """Without `required`, what the commit does not have is left out."""
+        """Without `required`, leave out entries whose files the commit does not have."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedData:
-    """What the runs of one commit find: where it lies, what was listed of it, and its digests."""
+    """What the runs of one commit find: the fetched data, its listings and its digests."""
 
     fetched: tuple[FetchedData, ...] = ()
     listings: tuple[tuple[FetchedData, Listing], ...] = ()
@@ -50,7 +50,7 @@ class PreparedData:
     def with_one(
         self, data_set: FetchedData, described: DataSet, listing: Listing | None = None
     ) -> PreparedData:
-        """The same and one more data set."""
+        """Return a copy with one more data set."""
         listed = ((data_set, listing),) if listing is not None else ()
         return PreparedData(
             fetched=(*self.fetched, data_set),
@@ -60,7 +60,7 @@ class PreparedData:
 
 
 class DataPreparation:
-    """Prepares the declared data of one call; what two commits share is listed once."""
+    """Prepares the declared data of one call; data that two commits share is listed once."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class DataPreparation:
         ask: Ask,
         recorded: DataSets,
     ) -> None:
-        """Nothing is touched yet; `recorded` is the data of the entry that may judge."""
+        """Touch no data yet; `recorded` is the data of the entry that may judge."""
         self.store = adapters.data(fetch_sources(request, adapters.git))
         self._request = request
         self._adapters = adapters
@@ -79,14 +79,16 @@ class DataPreparation:
         self._pointers = pointers
         self._ask = ask
         self._recorded = recorded
+        # by source and depth of reading: head and base usually declare the same data, and reading
+        # is slow
         self._known: dict[tuple[Path, Verify], tuple[Listing, tuple[DataStatistics, ...]]] = {}
 
     def of_commit(self, snapshot: Snapshot, folder: Path, *, required: bool) -> PreparedData:
-        """All that the settings declare, as this commit names it; `folder` takes what is read.
+        """Prepare all data that the settings declare, with the pointers of this commit.
 
-        Raises `DataError` for what cannot be had or must not be used, with the name of its entry.
-        Without `required`, as for a base commit that may be older, an entry that the commit knows
-        nothing of is left out.
+        `folder` takes the files that the reader parses. Raises `DataError`, with the name of the
+        entry, for data that is unavailable or must not be used. Without `required`, as for a base
+        commit that may be older, an entry that the commit does not know is left out.
         """
         settings = self._request.settings
         if not settings.data:
@@ -96,17 +98,20 @@ class DataPreparation:
         for source in settings.data:
             for fetched in self.store.fetch(source, pointers.get(source.label, ())):
                 placed = self._placed(source, fetched, snapshot)
+                # checked for each data set before it is listed, since listing may read all of its
+                # bytes
                 refuse_overlap(prepared.fetched, placed, f"data: {placed.name}")
                 prepared = self._with(prepared, placed, source.verify, folder)
         return prepared
 
     def _placed(self, source: DataSource, fetched: FetchedData, snapshot: Snapshot) -> FetchedData:
-        """With the place that `at` names, where the commit must have nothing."""
+        """Return the data placed at `at`; raise `DataError` if the commit has that path."""
         if source.at is None:
             return fetched
         place = self._request.repository_path(source.at)
         target = snapshot.tree / place
         try:
+            # a link of the commit could lead the mount to a place outside of the tree
             self._adapters.files.refuse_links(target, below=snapshot.tree)
             taken = self._adapters.files.exists(target)
         except StorageError as fault:
@@ -125,6 +130,7 @@ class DataPreparation:
     def _with(
         self, prepared: PreparedData, fetched: FetchedData, verify: Verify, folder: Path
     ) -> PreparedData:
+        # without a source each run gets copies of single files, as for Git LFS
         if fetched.source is None:
             return self._with_copies(prepared, fetched, folder)
         listing, statistics = self._listed(fetched, fetched.source, verify, folder)
@@ -138,14 +144,14 @@ class DataPreparation:
         listing = listing_of_copies(fetched)
         described = self.as_recorded(data_set(fetched, listing), listing)
         if len(fetched.copies) == 1:
-            # of several the numbers would be those of one, and nobody knew of which
+            # statistics describe one file; of several copies they would not say which
             (copied,) = fetched.copies
             numbers = self.statistics(copied.source, copied.place, folder)
             described = described.model_copy(update={"statistics": numbers})
         return prepared.with_one(fetched, described)
 
     def as_recorded(self, described: DataSet, listing: Listing) -> DataSet:
-        """The data set in the parts that it was recorded in, so that few of them move."""
+        """Divide the data set into the parts of the entry, so that a change moves few of them."""
         recorded = next((known for known in self._recorded if known.name == described.name), None)
         return described if recorded is None else with_parts_of(described, listing, recorded)
 
@@ -162,12 +168,13 @@ class DataPreparation:
         return self._known[source, verify]
 
     def statistics(self, source: Path, name: str, folder: Path) -> tuple[DataStatistics, ...]:
-        """By the confined process; none where it cannot say, since nothing hangs on them."""
+        """Return the confined reader's statistics, or none if it fails: no outcome needs them."""
         files, shown = self._adapters.files, folder / "data" / source.name
         files.fresh_folder(shown.parent)
         mounts: tuple[ReadOnlyMount, ...] = ()
+        # only a mount namespace can show the data at another path
         if self._isolation.guard is WriteGuard.MOUNT_NAMESPACE:
-            # the account may not have the way to where it lies
+            # the reader's account may not be able to pass the folders above the data, so mount it
             mounts = (ReadOnlyMount(source=source, target=shown),)
             if files.is_folder(source):
                 files.fresh_folder(shown)
@@ -181,7 +188,10 @@ class DataPreparation:
             return ()
 
     def _refuse_unreachable(self, fetched: FetchedData, listing: Listing) -> None:
-        """What another account cannot read would fail in the training, with words of its own."""
+        """Raise `DataError` for data that the training's account cannot read.
+
+        Otherwise the training would fail with a less helpful message of its own.
+        """
         if not self._isolation.own_accounts or fetched.source is None:
             return
         if listing.unreadable:
@@ -190,6 +200,7 @@ class DataPreparation:
                 f"{fetched.name}: the training's account may not read {names}",
                 hint=f"Let every account read it: chmod -R o+rX {fetched.source}",
             )
+        # a mount makes the data visible even below a folder that the account may not enter
         if self._isolation.shows_mounts:
             return
         closed = self.store.closed_folder(fetched.source)
@@ -202,7 +213,7 @@ class DataPreparation:
 
 
 def listing_of_copies(data_set: FetchedData) -> Listing:
-    """Files that each run gets a copy of, as their pointers name them."""
+    """Return the listing of files that each run gets a copy of, from their pointers."""
     files = (
         ListedFile(copied.place, copied.size_bytes, copied.sha256, (0, 0, 0, 0))
         for copied in data_set.copies
@@ -213,9 +224,9 @@ def listing_of_copies(data_set: FetchedData) -> Listing:
 
 
 def refuse_overlap(others: tuple[FetchedData, ...], made: FetchedData, shown: str) -> None:
-    """Two things at one path, or one inside the other: which of them would a run find?
+    """Raise `DataError` if two data sets have one path, or one is inside the other.
 
-    `shown` is what brings `made`. Raises `DataError`.
+    A run could not have both there. `shown` names the setting that adds `made`.
     """
     for other in others:
         for place in (other.place, *(copied.place for copied in other.copies)):
@@ -230,13 +241,18 @@ def refuse_overlap(others: tuple[FetchedData, ...], made: FetchedData, shown: st
 
 
 def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
-    """What the commit that decides says of remotes: next to the settings, or at the root."""
+    """Return the remotes as the commit that decides configures them (T2).
+
+    The files are next to the settings, or in the root folder.
+    """
     kinds = {source.kind for source in request.settings.data}
 
     def content(name: str, kind: DataKind) -> bytes:
-        # each is a call of git, and most projects declare neither
+        # each file costs a call of git, and most projects declare neither kind
         if kind not in kinds:
             return b""
+        # the base commit decides where data is fetched from (T2): a remote is reached with the
+        # gate's logins
         commit = request.base_commit or request.commit or git.resolve("HEAD")
         paths = dict.fromkeys((request.repository_path(name), name))
         texts = (git.read_file(commit, path) for path in paths)
@@ -247,25 +263,25 @@ def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
         dvc_config=content(DVC_CONFIG, DataKind.DVC),
         lfs_config=content(LFS_CONFIG, DataKind.LFS),
         clone_is_trusted=request.base_commit is None,
-        # of this call and an earlier one: another commit's evidence
+        # the output folder contains evidence of this and earlier calls, so it is no source of data
         closed=(request.out,),
     )
 
 
 class DeclaredData:
-    """What the settings declare, and what preprocessing adds to it."""
+    """The data that the settings declare, and the output of preprocessing that is added to it."""
 
     def __init__(self, preparation: DataPreparation) -> None:
-        """Nothing is prepared yet."""
+        """Prepare nothing yet."""
         self._preparation = preparation
         self.store = preparation.store
         self._prepared: dict[Commit, PreparedData] = {}
         self.base_fault: GateError | None = None
 
     def prepare(self, snapshots: Mapping[Commit, Snapshot], folder: Path) -> None:
-        """All that the settings name, of every commit that may be trained, before any training.
+        """Prepare the declared data of every commit that may be trained, before any training.
 
-        `folder` takes what the confined process reads. Raises `DataError` for head's.
+        `folder` takes the files that the reader parses. Raises `DataError` for head's data only.
         """
         for which, snapshot in snapshots.items():
             try:
@@ -275,19 +291,19 @@ class DeclaredData:
             except DataError as fault:
                 if which is Commit.HEAD:
                     raise
-                # as with its code: most often the base is never run
+                # keep the fault, as for its code: the base usually never runs
                 self.base_fault = fault
 
     def fetched(self, which: Commit) -> tuple[FetchedData, ...]:
-        """What the runs of a commit are shown."""
+        """Return the data that the runs of a commit are shown."""
         return self._prepared.get(which, PreparedData()).fetched
 
     def add(
         self, which: Commit, output: Path, fetched: FetchedData, listing: Listing, folder: Path
     ) -> None:
-        """One more data set of a commit: what its preprocessing wrote at `output`.
+        """Add the output of a commit's preprocessing as one more data set.
 
-        Raises `DataError` where other data has that place in the tree.
+        Raises `DataError` if other data has that place in the tree.
         """
         refuse_overlap(self.fetched(which), fetched, "preprocess.out")
         statistics = self._preparation.statistics(output, fetched.place, folder)
@@ -297,16 +313,16 @@ class DeclaredData:
         self._prepared[which] = prepared.with_one(fetched, described, listing)
 
     def sets(self, which: Commit) -> DataSets:
-        """The data sets of a commit, sorted by name; none where it has none, or is not run."""
+        """Return the data sets of a commit, sorted by name; empty if it has none or is not run."""
         return self._prepared.get(which, PreparedData()).sets
 
     @property
     def changed_by_head(self) -> bool:
-        """Whether the change names other data than its base."""
+        """Whether head names other data than its base."""
         return brings_data(self.sets(Commit.BASE), self.sets(Commit.HEAD))
 
     def refuse_changed(self) -> None:
-        """Raise `RunError` where data is no longer as it was listed before the first run."""
+        """Raise `RunError` if data differs from its listing before the first run."""
         for fetched in self._prepared.values():
             for placed, listing in fetched.listings:
                 if placed.source is None:

@@ -1,4 +1,4 @@
-"""A verdict becomes files: documents, reports, package and seals."""
+"""Turns a verdict into files: documents, reports, package and seals."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ if TYPE_CHECKING:
 
 
 def refuse_unusable_key(request: GateRequest, secrets: Secrets, *, allow_plain: bool) -> None:
-    """`SettingsError` for a key that can give no signature; an hour of training earlier."""
-    # a fork's pull request is never sealed
+    """Raise `SettingsError` before the training if the given key cannot sign."""
+    # a pull request from a fork is never sealed
     if not request.from_fork:
-        # a pull request fills the checkout: nothing in it may run beside the key
+        # the pull request controls the checkout, so no program in it may run beside the key
         checkout = request.top if request.pull_request else None
         secrets.check_signer(checkout=checkout, allow_plain=allow_plain)
 
 
 def with_secrets_closed(request: GateRequest, adapters: Adapters, secrets: Secrets) -> Adapters:
-    """The same adapters; while a training runs, no other account reads the secrets' files."""
+    """Return adapters that close the secrets' files to other accounts during a training."""
     publishing, publishers = request.settings.publish, adapters.publishers
     history = publishing.history or ""
     files = list(secrets.secret_files())
@@ -88,10 +88,10 @@ def with_secrets_closed(request: GateRequest, adapters: Adapters, secrets: Secre
 
 
 def open_signing_key(secrets: Secrets, *, allow_plain: bool) -> Signer | None:
-    """The key that was named, wherever it is; None where none was.
+    """Return the given key, in a file or a key service; None if none was given.
 
-    Only to be called when no process of the training lives any more (T1 in docs/architecture.md).
-    Raises `AttestationError` for a key that cannot be used.
+    Call it only after the last process of the training is gone (T1 in docs/architecture.md). Raises
+    `AttestationError` for an unusable key.
     """
     elsewhere = secrets.signer()
     if elsewhere is not None:
@@ -99,7 +99,7 @@ def open_signing_key(secrets: Secrets, *, allow_plain: bool) -> Signer | None:
     pem = secrets.signing_key()
     if pem is None:
         return None
-    # slow to import, and most calls have no key
+    # imported here: the import is slow, and most calls have no key
     from gate.package.keys import KeyFile, load_private_key  # noqa: PLC0415
 
     return KeyFile(load_private_key(pem, secrets.passphrase(), allow_plain=allow_plain))
@@ -112,10 +112,10 @@ IDENTITY_HINT = "Run in a job of GitHub Actions that has the permission `id-toke
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSigner:
-    """Where key or certificate come from, and what the statement says of the baseline.
+    """The sources of key or certificate, and what the statement says about the baseline.
 
-    `baseline_digest` is a SHA-256 or empty; `trusted_root` the text of the file that the settings
-    name, None where they name none. `services` are asked for only where a seal has no key.
+    `baseline_digest` is a SHA-256 or empty. `trusted_root` is the content of the file that the
+    settings name, or None. `services` is called only for a seal without a key.
     """
 
     secrets: Secrets
@@ -133,10 +133,10 @@ def seal_package(
     signer: PackageSigner,
     files: Files,
 ) -> Sealing:
-    """Sign a pass when there is a key or an identity; every other case says why it is not signed.
+    """Sign a pass if there is a key or an identity; otherwise return why it is not signed.
 
-    Raises `AttestationError` when one is there and cannot be used: a missing seal must not be
-    found out months later.
+    Raises `AttestationError` if a key or identity is there and unusable: otherwise the missing seal
+    would be noticed months later.
     """
     why_not = _why_never(verdict, request)
     if why_not:
@@ -148,12 +148,12 @@ def seal_package(
         baseline_digest=signer.baseline_digest,
     )
     by_identity = request.sign is SigningMethod.SIGSTORE
-    # only here: no process of the training lives any more (T1 in docs/architecture.md)
+    # not earlier: now no process of the training lives any more (T1 in docs/architecture.md)
     plain = signer.allow_plain_key
     key = None if by_identity else open_signing_key(signer.secrets, allow_plain=plain)
     if key is None and not by_identity:
         return Sealing(why_not="no signing key was given")
-    # slow to import, and most calls seal nothing
+    # imported here: the import is slow, and most calls seal nothing
     from gate.package.provenance import making_of  # noqa: PLC0415
     from gate.package.seal import seal, statements_of  # noqa: PLC0415
 
@@ -165,10 +165,10 @@ def seal_package(
 
 
 def _why_never(verdict: Verdict, request: GateRequest) -> str:
-    """Why there is no seal, whatever key there is; asked before the key is read."""
+    """Return why no key may seal this verdict, or an empty text; asked before a key is read."""
     if not verdict.passes:
         return "only a pass is sealed"
-    # a fork's author must not get a signature over that code
+    # the author of a fork must not get a signature over that code
     if request.from_fork:
         return "a pull request from a fork is never sealed"
     if request.by_own_rules:
@@ -187,11 +187,11 @@ def _seal_by_identity(
     identity_request = signer.secrets.identity_request()
     if identity_request is None:
         raise AttestationError("this job may not ask for an identity token", hint=IDENTITY_HINT)
-    # as above
+    # imported here for the same reason
     from gate.package.keyless import seal_by_identity  # noqa: PLC0415
 
     seals, identity = [], None
-    # each with a key, a certificate and a token of its own; none is written unless both are made
+    # each seal has its own key, certificate and token; both are written, or neither
     for payload, suffix in (
         (statements.verdict, BUNDLE_SUFFIX),
         (statements.provenance, PROVENANCE_BUNDLE_SUFFIX),
@@ -204,13 +204,13 @@ def _seal_by_identity(
 
 
 def may_seal_by_identity(request: GateRequest) -> bool:
-    """Whether this call asks for the job's identity token if it comes to a pass."""
+    """Decide whether this call requests the job's identity token for a pass."""
     asked = request.sign is SigningMethod.SIGSTORE
     return asked and not request.from_fork and not request.by_own_rules
 
 
 def refuse_unready(request: GateRequest, secrets: Secrets, *, has_sigstore: bool) -> None:
-    """`SettingsError` where a seal without a key cannot come about; an hour of training earlier."""
+    """Raise `SettingsError` before the training if a seal without a key is impossible."""
     if request.sign is not SigningMethod.SIGSTORE or request.from_fork:
         return
     if not secrets.may_identify():
@@ -223,13 +223,13 @@ def refuse_unready(request: GateRequest, secrets: Secrets, *, has_sigstore: bool
 
 
 def verify_line(verdict: Verdict, request: GateRequest, sealing: Sealing, trusted_keys: str) -> str:
-    """The command that verifies the seal, as the reader can paste it; empty without a seal."""
+    """Return the command that verifies the seal, ready to paste; empty without a seal."""
     if sealing.bundle is None:
         return ""
     package = request.shown_out / PACKAGE
     trust = f"--trusted-keys {trusted_keys}"
     if sealing.identity is not None:
-        # a branch's name is in it, which may hold what a shell obeys
+        # the identity contains a branch's name, which can contain shell syntax
         name, issuer = (shlex.quote(word) for word in _words(sealing.identity))
         trust = f"--certificate-identity {name} --certificate-oidc-issuer {issuer}"
         root = request.settings.signing.trusted_root
@@ -241,7 +241,7 @@ def _words(identity: Identity) -> tuple[str, str]:
     return masked(identity.name), masked(identity.issuer)
 
 
-# a line of what is behind them is only what the run names
+# a place in a file beyond these limits is shown as the run names it, not as a checked fact
 MAX_CODE_FILES = 5000
 MAX_CODE_BYTES = 32 * 1024 * 1024
 
@@ -262,14 +262,14 @@ def write_reports(
     files: Files,
     sources: PageSources | None = None,
 ) -> Reports:
-    """Render the verdict for every reader and write each text to the output folder.
+    """Render the verdict for every kind of reader and write the texts to the output folder.
 
-    The page is drawn from `sources`; a fault has none.
+    The page is drawn from `sources` too; an error verdict has none.
     """
     gate_id = request.gate_id
     comment = comment_text(verdict, links, gate_id=gate_id)
     summary = summary_text(verdict, links, gate_id=gate_id)
-    # of the same verdict as comment and summary: no reader is told another thing
+    # from the same verdict as comment and summary, so that no two readers see different facts
     page = page_html(verdict, links, gate_id=gate_id, sources=sources)
     documents = {
         "comment.md": comment.encode("utf-8"),
@@ -286,11 +286,11 @@ def write_reports(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveredVerdict:
-    """The result of a gate call; `fault` is what stopped it, if anything did.
+    """The result of a gate call; `fault` is the error that stopped the call, or None.
 
-    `proposed_target` is where in the repository the proposed entry belongs, empty without one.
-    `lines` are the Python files of the commit, with how many lines each has. `kept` says what
-    became of the history's line and the metrics.
+    `proposed_target` is the path in the repository for the proposed entry, or empty. `lines` maps
+    each Python file of the commit to its number of lines. `kept` says where the history's line and
+    the metrics were kept, or why they were not.
     """
 
     verdict: Verdict
@@ -305,20 +305,20 @@ class DeliveredVerdict:
 
 
 def _python_lines(git: Git, commit: str) -> Mapping[str, int]:
-    """The lines that a verdict may state as a fact; none where git cannot tell them."""
+    """Return the line counts against which a verdict's places are checked; empty if git fails."""
     try:
         return git.python_lines(commit, max_files=MAX_CODE_FILES, max_bytes=MAX_CODE_BYTES)
     except RepositoryError:
-        # the export tells it
+        # the export of the commit reports the fault
         return {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
-    """Where a call's result goes, known before its training.
+    """Where the result of a call goes, collected before its training.
 
-    `trusted_keys` is the trust file that the verify command names, `trusted_root` the text of the
-    root, if any. `lines` are the lines of each Python file of the commit.
+    `trusted_keys` is the trust file that the verify command names. `trusted_root` is the content of
+    the root file, or None. `lines` are the line counts of the commit's Python files.
     """
 
     request: GateRequest
@@ -334,9 +334,10 @@ class Delivery:
     def deliver(self, gated: Gated) -> DeliveredVerdict:
         """Write the package, seal it, publish it and write the reports.
 
-        A seal that is asked for and cannot be made is the result: no verdict stands without it.
+        If a requested seal cannot be made, that fault is the result: no verdict is delivered
+        without it.
         """
-        # before anything is made of it: every reader is told the same
+        # first of all, so that every report and the package name the same places
         gated = replace(gated, verdict=with_named_places(gated.verdict, self.lines))
         if gated.verdict.unaffected is not None:
             return self._without_package(gated.verdict, NOTHING_TRAINED)
@@ -355,7 +356,7 @@ class Delivery:
         signer = PackageSigner(
             secrets=self.secrets,
             allow_plain_key=self.allow_plain_key,
-            # of the canonical form: line ends of a checkout do not change what was compared with
+            # digest of the canonical form: line endings of a checkout must not change it
             baseline_digest=sha256_hex(write_document(baseline)) if baseline else "",
             services=partial(adapters.seal_services, request.settings.signing),
             trusted_root=self.trusted_root,
@@ -365,7 +366,8 @@ class Delivery:
         if gated.proposed is not None:
             folder = request.repository_path(request.settings.baseline.path)
             target = f"{folder}/{entry_name(gated.proposed)}"
-            # as long as the training: never held as a whole
+            # written in chunks: an entry grows with the training, and its text is never held as a
+            # whole
             with files.replacing(request.out / PROPOSED_BASELINE) as file:
                 file.writelines(document_chunks(gated.proposed))
         links = ReportLinks(
@@ -387,7 +389,7 @@ class Delivery:
         )
 
     def fault(self, fault: GateError) -> DeliveredVerdict:
-        """The reports of what stopped the call."""
+        """Write the reports of the error that stopped the call."""
         request = self.request
         now = self.adapters.clock.now().isoformat()
         folder = request.repository_path(request.settings.train.workdir)
@@ -397,12 +399,12 @@ class Delivery:
         try:
             delivered = self._without_package(verdict, "only a pass is sealed")
         except StorageError as second:
-            # the first fault is the answer; that it could not be written is a second one
+            # raise the first fault: the failure to write its report is only a consequence
             raise fault from second
         return replace(delivered, fault=fault)
 
     def _without_package(self, verdict: Verdict, why_not_sealed: str) -> DeliveredVerdict:
-        """The reports alone: there is no evidence to pack."""
+        """Write the reports alone, because there is no evidence to pack."""
         request = self.request
         links = ReportLinks(run_url=request.run_url, history=request.history.lines)
         return DeliveredVerdict(
@@ -423,8 +425,8 @@ def prepared_delivery(
     trusted_keys: str,
     allow_plain_key: bool,
 ) -> Delivery:
-    """All that a result's way needs of the repository: git does not look at it after a training."""
-    # for a fault's report too
+    """Collect what delivery needs of the repository; the gate does not ask git after a training."""
+    # resolved now, because the report of a fault names the commit too
     commit = request.commit or adapters.git.resolve("HEAD")
     named = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
     return Delivery(
@@ -441,10 +443,9 @@ def prepared_delivery(
 
 
 def _trusted_root(request: GateRequest, adapters: Adapters, commit: str) -> bytes | None:
-    """The file of the settings, out of the commit that decides (T2); None where none is needed.
+    """Return the trusted root file out of the commit that decides (T2); None if none is needed.
 
-    Read before anything is trained: `SettingsError` where it is missing or broken costs nobody an
-    hour.
+    It is read before the training, so that a missing or broken file raises `SettingsError` at once.
     """
     if not may_seal_by_identity(request):
         return None
@@ -483,11 +484,11 @@ def run_and_deliver(
     trusted_keys: str = "",
     allow_plain_key: bool = False,
 ) -> DeliveredVerdict:
-    """Come to a verdict, then write every document; a fault on the way is written down as well.
+    """Come to a verdict and write every document; an error on the way becomes a report as well.
 
-    `trusted_keys` is the file that the verify command names, where it is not the one of the
-    settings. Settings, usage and cancellation are no verdict: their errors pass through, and so
-    does that of another call which works in the output folder.
+    `trusted_keys` replaces the settings' trust file in the verify command. Errors of settings,
+    usage and cancellation are no verdict and pass through. So does the error of another call that
+    works in the output folder.
     """
     refuse_unready(request, secrets, has_sigstore=has_sigstore())
     refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
@@ -521,7 +522,7 @@ def run_and_deliver(
             delivered = delivery.fault(fault)
         else:
             delivered = delivery.deliver(gated)
-        # every process of the training is gone (T1)
+        # only now: every process of the training is gone (T1)
         sealed = delivered.sealing.bundle is not None
         kept = keep_line(delivered.verdict, request, adapters, sealed=sealed)
         return replace(delivered, kept=kept)

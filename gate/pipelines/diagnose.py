@@ -1,7 +1,7 @@
-"""The diagnosis of kept evidence, made again: nothing is trained, nothing is judged.
+"""Diagnoses kept evidence again, without a training and without judging.
 
-The questions are those of a gate call, in its order: do runs of the commit differ, does the base
-commit that ran beside it, does the baseline.
+The questions are those of a gate call, in its order. Do runs of the commit differ? Does the commit
+differ from the base commit that ran beside it? Does it differ from the baseline?
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Sentence = Annotated[str, Field(max_length=2000)]
 
 
 class KeptDiagnosis(Document):
-    """A diagnosis made again from kept evidence; it judges nothing.
+    """A diagnosis of kept evidence, without a judgement.
 
-    `expected` and `observed` are the two sides that differ; both are empty, and `diagnosis` is
-    None, where nothing does. `outcome` is a verdict's, or "equal". `summary` says it in the
-    words of the comment. `missing` names what the evidence does not hold, and why, one
-    sentence each. `seal_checked` is always false: `repro-gate verify` checks seals.
+    `expected` and `observed` are the two sides that differ. Both are empty and `diagnosis` is None
+    if nothing differs. `outcome` is a verdict's, or "equal". `summary` has the words of the
+    comment. `missing` names what the evidence lacks and why, one sentence each. `seal_checked` is
+    always false: `repro-gate verify` checks seals.
     """
 
     schema_version: Literal["repro-gate.diagnosis/1"] = DIAGNOSIS_SCHEMA
@@ -60,9 +60,9 @@ class KeptDiagnosis(Document):
 
 
 class Retold(Document):
-    """What differs in kept evidence, as the reports take a verdict; None where nothing does.
+    """What differs in kept evidence, as a verdict for the reports; None if nothing differs.
 
-    `compared` names each pair of sides that was looked at.
+    `compared` names each pair of sides that was compared.
     """
 
     commit: str
@@ -101,7 +101,7 @@ NO_SECOND: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Compared:
-    """A comparison that may be diagnosed, and which of the verdict's it is."""
+    """A comparison that may be diagnosed, and the field of the verdict that it belongs to."""
 
     field: str
     outcome: Outcome
@@ -109,9 +109,9 @@ class _Compared:
 
 
 def diagnose_kept(kept: KeptEvidence) -> Retold:
-    """What differs first in kept evidence, why, and what the evidence does not hold.
+    """Return the first difference in kept evidence, its cause, and what the evidence lacks.
 
-    Raises `EvidenceError` where there is no strict run to start from.
+    Raises `EvidenceError` if there is no strict run to start from.
     """
     evidence = kept.evidence
     strict = evidence.runs_of(RunMode.STRICT)
@@ -121,8 +121,10 @@ def diagnose_kept(kept: KeptEvidence) -> Retold:
             hint="Only `repro-gate gate` and `repro-gate run` make evidence to diagnose.",
         )
     entry, why_none = _entry(kept, strict[0])
+    # evidence in a folder has no settings, so compare without any tolerance
     settings = kept.settings.compare if kept.settings is not None else ComparisonSettings()
     compared = tuple(_compared(evidence, entry, settings))
+    # the order of `_compared` is that of the decision: the first difference decides
     differing = next((pair for pair in compared if pair.comparison.differs), None)
     names = tuple(f"{pair.comparison.expected} and {pair.comparison.observed}" for pair in compared)
     missing = tuple(_missing(evidence, strict, differing, why_none))
@@ -145,7 +147,7 @@ def _compared(
         yield _Compared(field="repeat", outcome=apart, comparison=alike)
     for base in evidence.runs_of(RunMode.STRICT, Commit.BASE)[:1]:
         against = compare_results(base, first, settings, (base.run.label, label))
-        # each side ran in its own environment only where the change brings one
+        # separate environments exist only if the change installs another one
         own = not against.same_environment and bool(_moved_locks(evidence))
         drift = Outcome.DEPENDENCY_DRIFT if own else Outcome.CODE_DRIFT
         yield _Compared(field="base_run", outcome=drift, comparison=against)
@@ -156,7 +158,7 @@ def _compared(
 
 
 def _moved_locks(evidence: EvidenceSet) -> tuple[str, ...]:
-    """The lock files that the two commits have with other content, by their paths."""
+    """Return the paths of lock files whose content differs between the two commits."""
     head, base = (
         {lock.path: lock.sha256 for lock in locks}
         for locks in (evidence.locks, evidence.base_locks)
@@ -166,13 +168,14 @@ def _moved_locks(evidence: EvidenceSet) -> tuple[str, ...]:
 
 
 def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, str]:
-    """The entry of this very training that is nearest, or why there is none."""
+    """Return the closest entry of this training, or the reason why there is none."""
     if kept.baseline is None:
         return None, NO_BASELINE
     digest = kept.evidence.training_digest
     entries = tuple(
         entry
         for entry in kept.baseline.entries
+        # the entry contains the settings, the evidence only their digest
         if sha256_hex(canonical_json(entry.training)) == digest
     )
     if not entries:
@@ -184,7 +187,7 @@ def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, 
 
 
 def _verdict(evidence: EvidenceSet, compared: _Compared) -> Verdict:
-    """As the reports take it; it passes nothing and judges nothing."""
+    """Return the difference as a verdict for the reports, which is no judgement."""
     decision = Decision(
         outcome=compared.outcome, passes=False, cause="", decided=compared.comparison
     )
@@ -211,17 +214,18 @@ def _missing(
     differing: _Compared | None,
     why_no_entry: str,
 ) -> Iterator[str]:
-    """What the evidence does not hold that would say more, a sentence each."""
+    """Yield one sentence for each thing whose absence limits the diagnosis."""
     if len(strict) < PAIR:
         yield NO_SECOND
     if differing is not None:
+        # parameters only show the result of a step, and no earlier quantity in it
         if set(differing.comparison.compared_fingerprints) <= {PARAMETERS}:
             yield _without_fingerprints(differing.comparison)
         if evidence.trace is None:
             yield NO_TRACE
         elif not evidence.trace.names_a_call:
             yield NO_FULL_TRACE
-    # where runs of the commit differ, nothing is asked of a baseline
+    # if runs of the commit differ, the baseline is irrelevant
     if why_no_entry and (differing is None or differing.field == "base_run"):
         yield why_no_entry
     if why_no_entry and differing is None and not evidence.runs_of(RunMode.STRICT, Commit.BASE):
@@ -237,7 +241,7 @@ def _without_fingerprints(comparison: Comparison) -> str:
 
 
 def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
-    """The document for programs, with the words of the comment."""
+    """Return the document for programs, with the words of the comment."""
     verdict = retold.verdict
     if verdict is None:
         return KeptDiagnosis(
@@ -262,7 +266,7 @@ def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
 
 
 def equal_words(retold: Retold) -> str:
-    """Nothing differs in what could be compared."""
+    """Return the sentence that nothing differs in what could be compared."""
     if not retold.compared:
         return f"Nothing to compare: commit {short(retold.commit)} ran once."
     return (

@@ -1,4 +1,4 @@
-"""The entry that judges a run, and what a run becomes beside the entries that are there."""
+"""Chooses the baseline entry that judges a run, and compares a new entry with the known ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEW = "new entry"
 def selected(
     settings: GateSettings, run: RunEvidence, baseline: Baseline | None, data: DataSets
 ) -> Selection:
-    """The entry that judges a run; none where the one of its environment may not do so yet.
+    """Return the entry that judges a run; none if its environment's entry is provisional.
 
     `data` is the declared data that the run found.
     """
@@ -33,7 +33,7 @@ def selected(
 
 
 def recorded_data(settings: GateSettings, baseline: Baseline | None) -> DataSets:
-    """The data of the newest entry of this training: all entries are recorded with the same."""
+    """Return the data of the newest entry of this training; all its entries have the same data."""
     training = training_settings(settings)
     entries = baseline.entries if baseline is not None else ()
     fitting = [entry for entry in entries if entry.training == training]
@@ -48,12 +48,13 @@ def provisional_entry(
     data: DataSets,
     compared: Comparisons,
 ) -> ProvisionalEntry | None:
-    """The entry of this environment where it may not judge yet.
+    """Return the provisional entry of this environment, or None.
 
-    One that a pull request brings counts where this run repeats it; else it is no more than a
-    claim, and what decides is the base's.
+    A pull request's entry counts only if this run reproduces it. Otherwise it is a mere claim, and
+    the base's entry decides.
     """
     trusted = baselines.base
+    # head first: a run that reproduces the entry of head is the second call that confirms it
     for baseline in (baselines.head, trusted):
         nearest = _nearest(settings, run, baseline, data)
         entry = nearest.entry
@@ -85,22 +86,24 @@ def compared_entry(
     outcome: str = "",
     also: Baseline | None = None,
 ) -> BaselineEntry:
-    """The entry with what a baseline says of it: its movement, its peers, its recordings.
+    """Return the entry with its movement, its distance from peers and its number of recordings.
 
-    Its digest is that of before: `successor` makes it, once for all that moves.
+    The digest is not renewed here: `successor` computes it once after all changes.
 
-    `outcome` is what the gate said of the result. `also` is a baseline that a pull request brings:
-    an earlier recording in it counts. None of it is taken from the entry itself: a proposal may
+    `outcome` is the gate's verdict on the result. `also` is a baseline of the pull request, whose
+    earlier recording counts too. Nothing is taken from the entry itself, because a proposal may
     come from anywhere.
 
-    Only an entry of a new environment is compared with its peers. One that replaces another was
-    moved on purpose, as those beside it were not yet: there `moved` says how far.
+    Only an entry of a new environment is compared with its peers. An entry that replaces another
+    was moved on purpose, while its peers may not have been moved yet. Then `moved` says how far it
+    moved.
     """
     replaced = replaced_by(baseline, entry)
     compared = Comparisons(settings.compare)
+    # equal bits in the same environment: this is a further recording and not a new result
     earlier = _earlier(entry, (replaced, replaced_by(also, entry)), compared)
     if earlier is not None:
-        # the same call accepted twice is one recording
+        # accepting the result of one call twice counts as one recording
         again = earlier.recorded_at != entry.recorded_at
         content: dict[str, object] = {
             "far": earlier.far,
@@ -122,6 +125,7 @@ def _far(
     baseline: Baseline | None,
     settings: GateSettings,
 ) -> FarFromPeers | None:
+    # an entry that replaces a confirmed one was moved on purpose, so peers prove nothing
     if replaced is not None and not replaced.provisional:
         return None
     tolerances = settings.compare.tolerances
@@ -154,7 +158,7 @@ def with_compared(
     outcome: str = "",
     also: Baseline | None = None,
 ) -> Baseline:
-    """The baseline with this entry, which says how it came to be there; arguments as above."""
+    """Return the baseline with this entry, compared as in `compared_entry`."""
     return with_entry(
         baseline, compared_entry(entry, baseline, settings, outcome=outcome, also=also)
     )
@@ -163,7 +167,7 @@ def with_compared(
 def _earlier(
     entry: BaselineEntry, known: tuple[BaselineEntry | None, ...], compared: Comparisons
 ) -> BaselineEntry | None:
-    """The recording of the very same bits in the same environment that counts most calls."""
+    """Return the recording with equal bits in the same environment that has the most recordings."""
     equal = (
         candidate
         for candidate in known

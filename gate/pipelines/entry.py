@@ -42,8 +42,8 @@ from gate.verdict.history import HistoryLine
 from gate.verdict.request import GateRequest
 
 MAX_SETTINGS_BYTES = 256 * 1024
-# set by who installed the locked packages of the commit under test, for the training alone, and
-# those of the base commit beside them
+# folders of programs for the training alone: the locked packages of the commit under test and, in
+# the second variable, those of the base commit
 PROGRAMS = "REPRO_GATE_PROGRAMS"
 BASE_PROGRAMS = "REPRO_GATE_BASE_PROGRAMS"
 
@@ -55,11 +55,11 @@ def build_adapters(
     interrupts: StopSignals,
     variables: Mapping[str, str],
 ) -> Adapters:
-    """The real adapters for a repository whose work tree is `top`."""
+    """Return the real adapters for the repository with the work tree `top`."""
     own = path_with_interpreter(
         variables.get("PATH", ""), Path(sys.executable), beside_torch=find_spec("torch") is not None
     )
-    # the gate's own account starts nothing of it: a change under test may have brought it (T1)
+    # T1: the gate's own account starts none of these programs, which the change may have installed
     path = _beside(variables.get(PROGRAMS, ""), own)
     libraries = variables.get("LD_LIBRARY_PATH", "")
     isolating = _isolating(interrupts, path, engine_address(variables), variables)
@@ -91,7 +91,7 @@ def build_adapters(
         clean_up=isolating.clean_up,
         release=isolating.release,
         cluster=isolating.cluster,
-        # all variables as a source: what reaches a training is chosen in `child_environment`
+        # all variables, as a source: `child_environment` chooses those that reach a training
         host={**variables, "PATH": path},
         run=isolating.run,
         base_path=_beside(base, own) if (base := variables.get(BASE_PROGRAMS, "")) else "",
@@ -105,7 +105,7 @@ def build_adapters(
 def _isolating(
     interrupts: StopSignals, path: str, address: str, variables: Mapping[str, str]
 ) -> Isolating:
-    """Nothing is tried here: a call that is refused for its settings must start nothing."""
+    """Only build the objects: a call with refused settings must not start anything."""
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
     engine = Engine(connect_docker(address), address)
     socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
@@ -113,7 +113,7 @@ def _isolating(
 
 
 def _beside(programs: str, own: str) -> str:
-    """A search path with a folder before the gate's own ones, if there is such a folder."""
+    """Return the search path with a folder of programs in front, if there is one."""
     return f"{programs}:{own}" if programs else own
 
 
@@ -129,7 +129,7 @@ def _publishers(variables: Mapping[str, str], files: Files) -> Publishers:
     )
 
 
-# slow to import, all of them, and few calls seal without a key or publish
+# these imports are slow, and few calls publish or seal without a key
 
 
 def _registry(place: str, variables: Mapping[str, str], files: Files) -> PackageRegistry:
@@ -163,15 +163,15 @@ def _seal_services(settings: SigningSettings) -> SealServices:
 
 
 def parse_settings_apart(data: bytes, source: str) -> GateSettings:
-    """`parse_settings` in a confined child: a clone may be anybody's, with its settings."""
+    """Parse settings in a confined child: a clone, with its settings, may come from anyone."""
     form: RecordForm[GateSettings] = RecordForm(GateSettings)
     return read_apart(form, lambda: parse_settings(data, source), what=safe_line(source))
 
 
 def find_config(config: str, start: Path, top: Path) -> Path:
-    """The settings file: the given one, else the one here, else the repository's.
+    """Return the settings file: the given one, else the one here, else the root's.
 
-    Raises `SettingsError` that shows a minimal file when there is none.
+    Without one, raises `SettingsError` with a hint how to write it.
     """
     if config:
         given = start / config
@@ -192,7 +192,7 @@ def find_config(config: str, start: Path, top: Path) -> Path:
 
 
 def nearest_settings(start: Path, files: Files) -> Path | None:
-    """The settings file in a folder, else at the root of the repository around it, or None."""
+    """Return the settings file in a folder, else at the root of its repository, or None."""
     if files.exists(start / FILE_NAME):
         return start / FILE_NAME
     try:
@@ -216,7 +216,7 @@ class LocalCall:
 
 
 def local_request(call: LocalCall, files: Files) -> GateRequest:
-    """A request about the caller's own repository: the work tree's settings decide."""
+    """Return a request about the caller's own repository, with the settings of the work tree."""
     repository = GitRepository(call.start)
     top = repository.top_level()
     config = config_inside(find_config(call.config, call.start, top), top)
@@ -225,9 +225,10 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
 
 
 def config_inside(config: Path, top: Path) -> Path:
-    """The settings file's path below the repository's root; `SettingsError` for one elsewhere.
+    """Return the settings file's path below the root; raise `SettingsError` for one elsewhere.
 
-    Paths in the settings are relative to this file and are read from commits: both need it inside.
+    Paths in the settings are relative to this file and are read from commits, so it has to be
+    inside.
     """
     real = config.resolve()
     if not real.is_relative_to(top.resolve()):
@@ -241,7 +242,7 @@ def config_inside(config: Path, top: Path) -> Path:
 def request_for(
     call: LocalCall, repository: GitRepository, config: Path, text: bytes, settings: GateSettings
 ) -> GateRequest:
-    """The request of a local call under these settings; `config` is relative to the root."""
+    """Return the request of a local call under these settings; `config` is relative to the root."""
     request = GateRequest(
         top=repository.top_level(),
         project=config.parent.as_posix(),

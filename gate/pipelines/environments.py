@@ -1,7 +1,7 @@
-"""Whose environment a run trains in, what a change brings with it, which GPU it could have had.
+"""Decides in which environment each commit trains, what a change installs, and why a GPU is missed.
 
-A change that brings another image or other packages is not compared with a base commit that ran
-with them too: each side trains in what its own commit asks for.
+If a change installs another image or other packages, each commit trains in the environment that it
+asks for itself.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ from gate.verdict.request import GateRequest
 def brought_environment(
     request: GateRequest, parse: Callable[[bytes, str], GateSettings], git: Git
 ) -> BroughtEnvironment:
-    """What differs between the base commit and the change; nothing where there is no base.
+    """Return how the environments of base commit and change differ; empty without a base.
 
-    `parse` reads the settings of the side that does not decide: on a pull request the head's, in a
-    separate process. Settings that cannot be read bring nothing: they are shown as that.
+    `parse` reads the settings of the side that does not decide. On a pull request that is head,
+    whose settings a separate process parses. Unreadable settings change no environment here; they
+    are reported elsewhere.
     """
     if request.base_commit is None:
         return NOTHING_BROUGHT
     head = request.commit or git.resolve("HEAD")
     changed = _changed(request.base_commit, head, git)
+    # the work tree is trained, so its uncommitted changes count too
     if request.commit is None:
         changed |= {*git.changed_files()}
-    # a lock may have any name
+    # lock files that the settings name may have any name
     named = changed.intersection(map(request.repository_path, request.settings.environment.locks))
     files = tuple(sorted({*dependency_files(changed), *named}))[:MAX_BROUGHT_FILES]
+    # an unchanged settings file names the same image on both sides
     if request.repository_path(request.config_name) not in changed:
         return BroughtEnvironment(files=files)
     decides = request.settings.isolation.image or ""
@@ -55,7 +58,7 @@ def brought_environment(
 
 
 def _changed(base: str, head: str, git: Git) -> set[str]:
-    """What head itself changed: not what the base branch has got since the two parted."""
+    """Return what head itself changed, without what the base branch gained since the fork point."""
     changed = {*git.changed_between(base, head)}
     parted = git.merge_base(base, head)
     return changed & {*git.changed_between(parted, head)} if parted else changed
@@ -64,13 +67,13 @@ def _changed(base: str, head: str, git: Git) -> set[str]:
 def _image(
     commit: str, request: GateRequest, parse: Callable[[bytes, str], GateSettings], git: Git
 ) -> str | None:
-    """The image that a commit's settings ask for, empty for none, None where they cannot say."""
+    """Return the image that a commit's settings name; empty for none, None if unreadable."""
     path = request.repository_path(request.config_name)
     try:
         text = git.read_file(commit, path)
         if text is None:
             return None
-        # a base without settings takes the head's: these have been read
+        # a base without settings takes head's, which have been parsed already
         settings = request.settings if text == request.settings_text else parse(text, path)
     except GateError:
         return None
@@ -82,7 +85,7 @@ Isolate = Callable[[GateSettings, tuple[Path, ...]], Isolation]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingEnvironment:
-    """What a run is isolated by, and the variables of the host that it may get some of."""
+    """The isolation of a run, and the host variables from which its own are chosen."""
 
     isolation: Isolation
     host: Mapping[str, str]
@@ -95,11 +98,10 @@ def training_environments(
     host: Mapping[str, str],
     base_path: str,
 ) -> dict[Commit, TrainingEnvironment]:
-    """Head's environment, and the base commit's where it has another that can be had here.
+    """Return head's environment, and the base commit's if it is different and available.
 
-    `base_path` is a PATH with the programs of the base commit's own packages, empty where there
-    are none. Raises `SettingsError` for an image that a pull request may not bring, and what
-    `isolate` raises.
+    `base_path` is a PATH with the programs of the base commit's own packages, or empty. Raises
+    `SettingsError` for an image that a pull request must not use, and what `isolate` raises.
     """
     change, settings = request.environment_change, request.settings
     decided = TrainingEnvironment(isolation=isolate(settings, (folder,)), host=host)
@@ -110,7 +112,7 @@ def training_environments(
         return {Commit.HEAD: decided, Commit.BASE: base}
     if not change.another_image:
         return {Commit.HEAD: decided}
-    # before the engine fetches it or starts anything in it
+    # before the engine downloads the image or starts anything in it
     refuse_image(request)
     return {
         commit: decided
@@ -127,9 +129,9 @@ def training_environments(
 
 
 def refuse_image(request: GateRequest) -> None:
-    """Raise `SettingsError` where a pull request asks for an image that its base does not allow."""
+    """Raise `SettingsError` if a pull request uses an image that its base does not allow."""
     image, allowed = request.environment_change.head_image, request.settings.policy.images
-    # on the command line the caller's own settings decide, and they name it
+    # on the command line the caller's own settings name the image, so they allow it
     if not request.pull_request or any(_fits(image, pattern) for pattern in allowed):
         return
     name = image.partition("@")[0]
@@ -142,7 +144,10 @@ def refuse_image(request: GateRequest) -> None:
 
 
 def _fits(image: str, pattern: str) -> bool:
-    """A pattern of names fits whatever digest they have; an image without a name is its digest."""
+    """Match a pattern against the image's name, or against the whole image with its digest.
+
+    An image without a name consists of its digest alone.
+    """
     name, _, _ = image.partition("@")
     return fnmatchcase(name, pattern) or fnmatchcase(image, pattern)
 
@@ -152,17 +157,17 @@ def _with_image(settings: GateSettings, image: str) -> GateSettings:
     return settings.model_copy(update={"isolation": isolation})
 
 
-# the settings, how the training is kept apart, a run's folder, files, processes, own variables
+# arguments: settings, isolation, the run's folder, files, processes, variables of the host
 Probe = Callable[[GateSettings, Isolation, Path, Files, Processes, Mapping[str, str]], TrainingSeen]
 
 
 class GpuSearch:
-    """Asked once a call; `missed` says what a run missed, None where it missed none."""
+    """Finds out at most once a call why a run used no GPU; `missed` is None if it missed none."""
 
     def __init__(
         self, settings: GateSettings, adapters: Adapters, folder: Path, probe: Probe
     ) -> None:
-        """`folder` is that of a run, which `probe` may use between two of them."""
+        """`folder` is the folder of a run, which `probe` may use between two runs."""
         self._settings = settings
         self._probe = probe
         self._adapters = adapters
@@ -171,9 +176,9 @@ class GpuSearch:
         self.missed: GpuMissed | None = None
 
     def look(self, run: RunEvidence, isolation: Isolation) -> None:
-        """Ask the training's Python in a process of its own, kept apart as a run is.
+        """Ask the training's Python in a separate process, isolated like a run.
 
-        A training is never asked to start a GPU that it leaves alone.
+        The training itself is never asked to start a GPU that it does not use.
         """
         adapters = self._adapters
         if self._looked or self._settings.train.device is Device.CPU:
@@ -194,5 +199,6 @@ class GpuSearch:
                 )
         except GateError as fault:
             training = TrainingSeen(problem=fault.message, hint=fault.hint)
+        # the probe used the training's account, and leaves nothing for the next run to find
         adapters.clean_up(isolation)
         self.missed = why_no_gpu(host, training, isolation)

@@ -1,6 +1,6 @@
-"""After a difference: two runs with an operator trace, and what parts them.
+"""After a difference: two runs with an operator trace that locate where the results diverge.
 
-Nothing here changes an outcome. Whatever goes wrong becomes a sentence of the diagnosis.
+Nothing here changes an outcome. Every failure becomes a sentence of the diagnosis.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from gate.verdict.override_findings import changed_seeds
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import DRIFTS, Outcome
 
-# the base commit is run again for these, whatever the baseline was recorded from; with the data
-# that moved it has nothing to show
+# The gate runs the base commit again for these outcomes, even if the baseline was recorded from
+# another commit. With data that moved, the base commit has nothing to show.
 AGAINST_THE_BASE = (DRIFTS - {Outcome.DATA_DRIFT}) | {Outcome.NOT_COMPARABLE}
 OTHER_RESULT = "a traced run gave a different result than the same run without a trace"
 NO_TIME = "the traced runs did not finish in the time that they had (diagnosis.budget_seconds)"
@@ -45,7 +45,7 @@ NO_TIME = "the traced runs did not finish in the time that they had (diagnosis.b
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Traced:
-    """A run that was traced, and the run without a trace that it repeats, where there is one."""
+    """A traced run and, in `plain`, the untraced run of the same commit; None without one."""
 
     run: RunEvidence
     traces: Traces
@@ -55,11 +55,11 @@ class _Traced:
 def escalate(
     trainings: Trainings, closed: ClosedCase, change: Change | None, budget: Budget
 ) -> TraceFinding | None:
-    """What two traced runs say of the difference that decided; None where there is none to trace.
+    """Trace two runs and return the finding on the decisive difference; None if none applies.
 
-    Two runs of one commit that differ are repeated; a drift is traced against the base commit.
-    Where settings or the structure explain a drift, and their line is known, a trace has nothing
-    to add.
+    Two runs of one commit that differ are repeated. A drift is traced against the base commit. If
+    settings or the model's structure already explain a drift, and the change contains their line, a
+    trace adds nothing.
     """
     decision, request = closed.decision, closed.case.request
     compared, drift = decision.decided, decision.outcome in AGAINST_THE_BASE
@@ -68,6 +68,7 @@ def escalate(
     diagnosis = closed.diagnosis
     folder = request.repository_path(request.settings.train.workdir)
     explained = what_explains(diagnosis) if drift else ""
+    # no trace if the change itself shows the line: that saves two trainings
     if explained and named_by_change(change, diagnosis, folder):
         return not_found(f"{explained} the difference, so nothing was traced", NoTrace.EXPLAINED)
     try:
@@ -87,9 +88,9 @@ def trace_not_finite(
     change: Change | None,
     budget: Budget,
 ) -> TraceFinding | None:
-    """Which call of the commit's own run gives its first number that is not finite, and after what.
+    """Trace head and find the call that makes its first number that is not finite.
 
-    One traced run suffices. None where the whole change is one part, which a report shows anyway.
+    One traced run suffices. None if the whole change is one part, which a report shows anyway.
     """
     prepared = trainings.prepared
     request = prepared.request
@@ -104,7 +105,7 @@ def trace_not_finite(
     try:
         run_within(budget, prepared.adapters.clock, lambda: trainings.run(planned))
     except GateError:
-        # the error stands without it
+        # the outcome is already an error, with or without this explanation
         return None
     traces = trainings.ended.traces()
     finding = first_not_finite_call(traces, infinite=number.infinite)
@@ -114,7 +115,10 @@ def trace_not_finite(
 
 
 def _window_of(number: NotFinite, run: RunEvidence, budget: Budget) -> TraceWindow:
-    """Its step and the one before, whose update may have made it; of a tensor the last ones."""
+    """Return the step of the number and the step before it, whose update may have made it.
+
+    For a number in a tensor, return the last steps.
+    """
     total = max(1, len(run.steps))
     step = numbering_of(run.metrics, total).step(number.name, number.step) or total
     written = number.step is not None and kind_of_metric(number.name) is not EventKind.LOSS
@@ -128,11 +132,11 @@ def _window_of(number: NotFinite, run: RunEvidence, budget: Budget) -> TraceWind
 
 
 def _to_be_traced(request: GateRequest, decision: Decision) -> bool:
-    """Whether the settings ask for it, and both sides can be run."""
+    """Decide whether the settings allow traced runs and both sides can be run."""
     if not request.settings.diagnosis.escalate:
         return False
     if decision.outcome in AGAINST_THE_BASE:
-        # under other settings the base commit would show nothing of what was recorded
+        # the entry is of other settings, so a base commit under these would not show its result
         base = bool(request.base_commit) and not decision.other_training
         return base and request.settings.policy.run_base_on_drift
     compared = decision.decided
@@ -157,17 +161,21 @@ class _Escalation:
         self._runs = runs
         self._compared = compared
         self._reach: Reach = reach_of(compared, runs)
-        # up to here the runs were equal, so that a traced one has to be as well
+        # up to this step the runs were equal, so a traced run has to be equal as well
         apart = compared.first_step or self._reach.last + 1
         self._equal = self._reach.last if drift else apart - 1
         self._budget = budget
 
     def finding(self, change: Change | None) -> TraceFinding:
-        """The finding; raises what a run raises that fails or takes too long."""
+        """Trace both runs and return the finding.
+
+        Raises the error of a run that fails or takes too long.
+        """
         traced = self._run("traced-1", Commit.BASE if self._drift else Commit.HEAD)
         other = self._run("traced-2", Commit.HEAD) if traced is not None else None
         if traced is None or other is None:
             return not_found(NO_TIME, NoTrace.BUDGET)
+        # a traced run with another result took another path, so nothing may be claimed from it
         if not (self._repeats(traced) and self._repeats(other)):
             return not_found(OTHER_RESULT, NoTrace.OTHER_RESULT)
         first = self._compared.first
@@ -188,9 +196,11 @@ class _Escalation:
         trace = next((trace for trace in other.traces if trace.rank == finding.rank), None)
         request = self._trainings.prepared.request
         folder = request.repository_path(request.settings.train.workdir)
+        # both commits ran here, so a seed that changed between them is seen
         seeds = changed_seeds(other.run, traced.run)[:MAX_SEEDS]
         finding = finding.model_copy(update={"changed_seeds": seeds})
         hunks = change.hunks if change is not None else ()
+        # a worker process runs lines that the trace of the main process does not contain
         workers = any(
             facts.facts.get("loader_workers")
             for side in (traced, other)
@@ -199,25 +209,28 @@ class _Escalation:
         return with_changed_lines(finding, hunks, trace, folder, workers=workers)
 
     def _repeats(self, traced: _Traced) -> bool:
-        """Whether a traced run is the run that it repeats, as far as both are known."""
+        """Decide whether a traced run equals its untraced run, as far as both are known."""
         if traced.plain is None:
             return True
         first = self._compared.first
-        # a metric may be another although all parameters are equal, as in a drift it has to be
+        # a metric can differ while all parameters are equal; for a drift it must be compared too
         checked = first if self._drift and self._reach.written else None
         if checked is not None and same_thing(checked, traced.plain, traced.run) is False:
             return False
         return same_until(traced.plain, traced.run, self._equal)
 
     def _come_so_far(self, *traced: _Traced) -> bool:
-        """Whether some traced run has what differs; what is no metric was there by its step."""
+        """Decide whether a traced run reached the difference.
+
+        Only a metric can be missing. All other quantities are recorded by the end of their step.
+        """
         first = self._compared.first
         if first is None or not self._reach.written:
             return True
         return any(shown_by(first, run_evidence.run) is not None for run_evidence in traced)
 
     def _run(self, label: str, commit: Commit) -> _Traced | None:
-        """A traced run; None where the budget is used up, by it or before it."""
+        """Make a traced run; return None if no time is left before it."""
         if self._budget.used_up:
             return None
         own = self._trainings.prepared.own_environments and commit is Commit.BASE

@@ -1,4 +1,7 @@
-"""A history is copied to this machine, then counted in a confined process: anybody writes one."""
+"""Copies a history to this machine and counts its lines in a confined process.
+
+Anyone may write a history, so it is untrusted.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ from gate.text.document import Document
 from gate.text.documents import RecordForm
 from gate.verdict.history import AnyLine, HistoryLine, RollbackLine
 
-# a year of ten thousand verdicts a day is counted in some minutes
+# a year with ten thousand verdicts a day takes some minutes to count
 READING_SECONDS: Final = 7200.0
 MAX_SHOWN: Final = 100_000
 _Record = TypeVar("_Record")
 
 
 class ShownLines(Document):
-    """The newest lines of a window, the oldest of them first; `lines_total` counts the window's."""
+    """The newest lines of a window, oldest first; `lines_total` counts all lines of the window."""
 
     lines: Annotated[tuple[AnyLine, ...], Field(max_length=MAX_SHOWN)]
     lines_total: int
@@ -46,9 +49,9 @@ SHOWN: Final[RecordForm[ShownLines]] = RecordForm(ShownLines)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetCall:
-    """Which history is read, over how many days before `now`.
+    """A history to read, over `days` days before `now`.
 
-    `cache` keeps the copies of a store elsewhere for the next call; None: they are removed.
+    `cache` keeps copies of a remote store for the next call; without it they are removed.
     """
 
     place: str
@@ -66,7 +69,7 @@ class FleetCall:
 
 
 def refuse_no_history(place: str, files: Files) -> None:
-    """`EvidenceError` where no folder is."""
+    """Raise `EvidenceError` if there is no folder at `place`."""
     if not files.is_folder(Path(place)):
         raise EvidenceError(
             f"there is no history in {place}",
@@ -77,7 +80,7 @@ def refuse_no_history(place: str, files: Files) -> None:
 
 @contextmanager
 def local_folder(call: FleetCall) -> Iterator[FolderStore]:
-    """The history's files in a folder of this machine, copied there if need be."""
+    """Yield the history's files in a local folder; a remote store is copied first."""
     store = opened_store(call.place, call.variables, call.files, call.git)
     if isinstance(store, FolderStore):
         refuse_no_history(call.place, call.files)
@@ -90,14 +93,14 @@ def local_folder(call: FleetCall) -> Iterator[FolderStore]:
 
 
 def measured(call: FleetCall, settings: SloSettings, by: Sequence[GroupBy]) -> SloReport:
-    """The service levels of a window."""
+    """Return the service levels of the window."""
     return _looked_at(
         call, REPORT, lambda reading: slo_report(reading, settings, by, days=call.days)
     )
 
 
 def newest_lines(call: FleetCall, most: int) -> ShownLines:
-    """The newest lines of a window."""
+    """Return the newest lines of the window, `most` at most."""
 
     def look(reading: Reading) -> ShownLines:
         kept: list[HistoryLine | RollbackLine] = []
@@ -116,7 +119,7 @@ def newest_lines(call: FleetCall, most: int) -> ShownLines:
 def _looked_at(
     call: FleetCall, form: RecordForm[_Record], look: Callable[[Reading], _Record]
 ) -> _Record:
-    """What a look at the window's lines finds, in the confined process."""
+    """Return what `look` finds in the window's lines, in the confined process."""
     with local_folder(call) as folder:
         reading = Reading(folder, call.since, call.now)
         return read_apart(

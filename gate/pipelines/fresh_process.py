@@ -1,9 +1,9 @@
-"""Has a confined process read what a run left, and trusts nothing of its answer's form.
+"""Starts the confined reader and asks it; trusts nothing about the form of its answers.
 
-The process gets an environment built from nothing, no descriptor but its output and the socket on
-which it is asked, and an account of its own where there is one; its program is
-`gate.pipelines.reader`. It has imported all that reading needs, reads nothing
-itself, and forks a child for each question.
+The reader gets an environment built from nothing and, where possible, an account of its own. Its
+only descriptors are its output and the socket for questions. Its program is
+`gate.pipelines.reader`. The started process imports what reading needs, parses nothing itself and
+forks a child for each question.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ from gate.text.untrusted_text import escaped_lines
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 FIRST_NAME = "first.safetensors"
-# -S: no .pth file of the environment runs; the folders to import from are handed over instead,
-# behind the standard library's, so that none of them can replace a part of that. What it imports
-# stays: to look for garbage meanwhile takes an eighth of its start, and it does so once at the end.
+# -S: no .pth file of the environment runs. The import folders are passed as arguments instead. They
+# come after the standard library's, so that none of them can replace a standard module. The garbage
+# collector is off during the imports: what they create stays, and collecting costs an eighth of the
+# start. One collection follows at the end.
 PROGRAM = (
     "import gc, sys; gc.disable(); sys.path += sys.argv[1:-1]; "
     "from gate.pipelines.reader import main; main(int(sys.argv[-1]))"
@@ -62,9 +63,9 @@ PROGRAM = (
 ENVIRONMENT = {
     "PATH": os.defpath,
     "LC_ALL": "C.UTF-8",
-    # each thread that hashes would else reserve address space, which is limited
+    # each hashing thread would otherwise reserve address space for an arena, and that is limited
     "MALLOC_ARENA_MAX": "2",
-    # NumPy's own threads would too, and nothing here multiplies matrices
+    # NumPy's thread pool would reserve it too, and nothing here multiplies matrices
     "OPENBLAS_NUM_THREADS": "1",
     "PYDANTIC_DISABLE_PLUGINS": "1",
 }
@@ -86,9 +87,9 @@ CRASH_HINT = (
 
 
 class FreshReader:
-    """One process for all questions; `parser_unsandboxed_reason`: why it has the gate's account.
+    """One confined process for all questions, alive while the reader's context is open.
 
-    It lives while a body under it does.
+    `parser_unsandboxed_reason` says why the process runs under the gate's own account, if it does.
     """
 
     def __init__(
@@ -98,42 +99,46 @@ class FreshReader:
         progress: Progress,
         credentials: Credentials | None,
     ) -> None:
-        """`credentials` are those of no training: trainings are ended while this one reads."""
+        """`credentials` belong to no training.
+
+        The end of a training ends all processes of its account.
+        """
         self._files = files
         self._answering = answering
         self._progress = progress
-        # it opens no device
+        # the reader opens no device, so it needs none of the device groups
         self._credentials = replace(credentials, groups=()) if credentials else None
         self._process: AnsweringProcess | None = None
         self._tried = False
         self.parser_unsandboxed_reason = ""
 
     def __enter__(self) -> Self:
-        """Have the process import what it needs while other work is done; it is not waited for."""
-        # what hinders it is reported at the first question
+        """Start the process without waiting, so that it imports while the gate does other work."""
+        # the first question starts it again and reports the obstacle
         with suppress(RunError):
             self._process = self._answering(_start_of(self._credentials))
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave no process behind."""
+        """End the process."""
         if self._process is not None:
             self._process.end()
 
     def let_read(self, *folders: Path) -> None:
-        """Let the process read what a run left; only when nobody is left who could change it."""
+        """Let the process read a run's files; all processes of the run must be gone."""
         if self._credentials is not None:
             for folder in folders:
                 self._files.let_read(folder, gid=self._credentials.gid)
 
     def ask(self, question: Question[Answer], mounts: tuple[ReadOnlyMount, ...] = ()) -> Answer:
-        """The answer to a question.
+        """Return the answer to a question.
 
-        `mounts` are shown to a process of their own, where it has an account with a view of its
-        own; under the gate's account it is asked about their sources.
+        With `mounts`, a separate process answers, which sees the sources at their targets. Under
+        the gate's own account there is no such view, so the question then names the sources
+        themselves.
 
-        Raises the fault that the process found, and `EvidenceError` when it crashed, was stopped
-        by one of its limits, or gave no proper answer.
+        Raises the fault that the process found. Raises `EvidenceError` if the process crashed,
+        exceeded a limit or gave no proper answer.
         """
         result = _parsed(question.answer_form(), self._result(question, mounts)).result
         if isinstance(result, ReadingFault):
@@ -147,10 +152,10 @@ class FreshReader:
         return result.answer
 
     def distance(self, first: tuple[Path, str], second: Path, folder: Path) -> StateDistance | None:
-        """How far a second state is from the first; None, with a message, when that is unknown.
+        """Return how far a second state is from the first; None, with a message, if unknown.
 
-        Nothing is decided by it: the digests have said already that the two differ. The states are
-        those of `ask_of_kept`.
+        No outcome depends on it: the digests already show that the two differ. `first` is path and
+        SHA-256 of a kept file, `second` is in `folder`, as for `ask_of_kept`.
         """
         try:
             path, sha256 = first
@@ -161,10 +166,10 @@ class FreshReader:
         return None
 
     def ask_of_kept(self, question: KeptQuestion[Answer], sha256: str, folder: Path) -> Answer:
-        """The answer to a question about a kept file, or about it and a second one in `folder`.
+        """Return the answer about a kept file, or about it and a second one in `folder`.
 
-        The kept file has this SHA-256 and lies where the process cannot read; `folder` gets a copy
-        of it. Raises what `ask` raises, and `EvidenceError` when the file has changed.
+        The process cannot open the kept file, so `folder` gets a copy, which must have this
+        SHA-256. Raises what `ask` raises, and `EvidenceError` if the file has changed.
         """
         kept, copy = question.first, folder / FIRST_NAME
         try:
@@ -177,7 +182,7 @@ class FreshReader:
     def _result(
         self, question: Question[Answer], mounts: tuple[ReadOnlyMount, ...]
     ) -> ProcessResult:
-        """What a child of the process printed."""
+        """Return what the child for this question wrote."""
         process = self._running()
         if not mounts:
             return process.ask(_written(question))
@@ -185,7 +190,7 @@ class FreshReader:
             sources = {mount.target.absolute(): mount.source for mount in mounts}
             real = {name: sources[path] for name, path in question if path in sources}
             return process.ask(_written(question.model_copy(update=real)))
-        # what a process is shown is settled when it starts
+        # a process's view of the file system is fixed at its start, so this one is new
         shown = self._answering(_start_of(self._credentials, mounts))
         try:
             return shown.ask(_written(question))
@@ -193,11 +198,11 @@ class FreshReader:
             shown.end()
 
     def _running(self) -> AnsweringProcess:
-        """The process.
+        """Return the running process; start it if necessary.
 
-        An account that cannot even start our own program is given up, and said so: once only,
-        before anything was read. What fails later may be a run's doing, and is no reason to read
-        under the gate's own account.
+        If the account cannot even start this program, the reader moves to the gate's own account
+        and reports it. That happens at most once, before anything was read. A later failure may be
+        the work of a run's files, which must not earn them a reader under the gate's account.
         """
         if self._credentials is not None and not self._tried:
             try:
@@ -218,13 +223,13 @@ def _start_of(
     credentials: Credentials | None, mounts: tuple[ReadOnlyMount, ...] = ()
 ) -> ProcessRequest:
     return ProcessRequest(
-        # isolated, without site packages and without byte-code, as the launcher of trainings
+        # isolated, without site packages and byte-code files, like the sandbox launcher
         argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *_import_folders()),
         env=ENVIRONMENT,
         workdir=Path("/"),
         timeout_seconds=TIMEOUT_SECONDS,
-        # of a longer output the middle is left out, and half of the limit is kept from its
-        # beginning
+        # of a longer output the middle is dropped and half the limit kept from its beginning; twice
+        # the maximum therefore keeps every legal answer whole
         output_limit_bytes=2 * MAX_ANSWER_BYTES,
         credentials=credentials,
         mounts=mounts,
@@ -232,7 +237,7 @@ def _start_of(
 
 
 def _import_folders() -> Iterable[str]:
-    """Where this process imports from, its own package first."""
+    """Return the folders that this process imports from, the gate's package first."""
     return dict.fromkeys(
         (str(PACKAGE_ROOT), *(folder for folder in sys.path if Path(folder).is_absolute()))
     )
@@ -243,7 +248,7 @@ def _written(question: Question[Answer]) -> bytes:
 
 
 def _parsed(form: type[ReadingAnswer[Answer]], result: ProcessResult) -> ReadingAnswer[Answer]:
-    """The document, strictly read."""
+    """Return the answer document, read strictly; raise `EvidenceError` for anything else."""
     answer = result.output
     if result.timed_out or result.exit_code != 0:
         raise EvidenceError(
@@ -270,7 +275,7 @@ def _parsed(form: type[ReadingAnswer[Answer]], result: ProcessResult) -> Reading
 def _how_it_ended(result: ProcessResult) -> str:
     if result.timed_out:
         return f"timed out after {TIMEOUT_SECONDS:g} s"
-    # the soft limit of time ends it by the first, the kernel short of memory by the second
+    # SIGXCPU comes from the soft limit of CPU time, SIGKILL from a kernel short of memory
     if result.exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
         return "was killed for using too much CPU time or memory"
     if result.exit_code == -signal.SIGBUS:

@@ -1,8 +1,8 @@
-"""A game day: faults planted into copies of a project, and what the gate says of each.
+"""A game day: plant faults into copies of a project and check what the gate reports.
 
-A copy is a repository of its own below `--out`. A baseline is recorded in it without the fault,
-then the fault is planted, and the gate is called as its user calls it. Nothing is planted into the
-project itself.
+Each copy is a separate repository below `--out`. A baseline is recorded in it without the fault.
+Then the fault is planted, and the gate is called as its user calls it. The project itself stays
+untouched.
 """
 
 from __future__ import annotations
@@ -52,21 +52,23 @@ VERDICT: Final = "verdict.json"
 MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 MAX_NAMES: Final = 1000
 MAX_TREE_BYTES: Final = 16 * 1024**3
+# git refuses to commit without a name and an address
 IDENTITY: Final = ("user.name=repro-gate gameday", "user.email=gameday@localhost")
+# the key of a game day lives only in its copy, so its passphrase is no secret
 PASSPHRASE: Final = ("REPRO_GATE_PASSPHRASE", "for the length of a game day")
-# what the entry of another environment says: older than any that is in use
+# the environment of the entry that stands for another machine: older than any version in use
 OTHER: Final = {"F3": ("torch", "1.13.1"), "node-upgrade": ("driver", "470.57.02")}
 Text = Annotated[str, Field(max_length=2000)]
 
 
 class PlayedFault(Document):
-    """What came of one fault.
+    """The result of one fault.
 
-    `caught`: the check failed, or it passed as it should and says what moved. `named`: outcome and
-    failure mode are right. `alerted`: exit code and comment of the job say the outcome. `own`: it
-    was planted into the user's project, else `why_built_in` says why it was not. Without `planted`
-    it could not be, or the training never did what the fault changes. `wall_seconds` are those of
-    the call.
+    `caught` is true if the check failed, or passed as it should and named what moved. `named` is
+    true if outcome and failure mode are right. `alerted` is true if exit code and comment of the
+    job report the outcome. `own` is true if the fault was planted into a copy of the user's
+    project; otherwise `why_built_in` says why not. `planted` is false if planting failed, or the
+    training never does what the fault changes. `wall_seconds` is the time of the gate call.
     """
 
     code: Text
@@ -87,12 +89,15 @@ class PlayedFault(Document):
 
     @property
     def good(self) -> bool:
-        """Whether everything worked that has to."""
+        """Whether the fault was planted and the gate reacted correctly in every respect."""
         return self.planted and self.caught and self.named and self.alerted
 
 
 class Gameday(Document):
-    """The document of `repro-gate gameday`; `why_built_in`: why no copy of the project served."""
+    """The document of `repro-gate gameday`.
+
+    `why_built_in` says why no copy of the project was used.
+    """
 
     schema_version: Literal["repro-gate.gameday/1"] = GAMEDAY_SCHEMA
     created_at: Timestamp
@@ -103,7 +108,10 @@ class Gameday(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Site:
-    """A copy with a committed baseline; `modules` are where a script looks for what it imports."""
+    """A copy with a committed baseline; `modules` are the files that its script imports first.
+
+    A module is in every folder that Python may search for it.
+    """
 
     folder: Path
     config: str
@@ -124,7 +132,7 @@ FORM: Final[RecordForm[_Answer]] = RecordForm(_Answer)
 
 
 def chosen_faults(only: str | None) -> tuple[Fault, ...]:
-    """All faults, or those that `--only` names; `SettingsError` for one that is not known."""
+    """Return the faults that `--only` names, or all; raise `SettingsError` for an unknown name."""
     if only is None:
         return FAULTS
     hint = f"Name some of {', '.join(fault.code for fault in FAULTS)}."
@@ -139,7 +147,7 @@ def chosen_faults(only: str | None) -> tuple[Fault, ...]:
 
 
 class Play:
-    """Plants faults one after the other; `variables` are what the gate calls see."""
+    """Plants faults one after the other; `variables` are the environment of the gate calls."""
 
     def __init__(
         self,
@@ -149,7 +157,7 @@ class Play:
         *,
         built_in: bool,
     ) -> None:
-        """Nothing is copied."""
+        """Copy nothing yet."""
         self._request = request
         self._adapters = adapters
         self._files: Files = adapters.files
@@ -160,7 +168,7 @@ class Play:
         self._root = request.out / "copies"
 
     def run(self, faults: Sequence[Fault]) -> Gameday:
-        """All faults, in their order; the copies are removed as they come to an end."""
+        """Plant all faults in their order; remove the copies at the end."""
         self._files.fresh_folder(self._root)
         try:
             played = tuple(self._fault(fault) for fault in faults)
@@ -182,6 +190,8 @@ class Play:
             site = self._own_site()
             if site is not None:
                 played = self._played(fault, site)
+                # planted is only known after the run: the training itself reports whether the fault
+                # acted
                 if played.planted:
                     return played
                 why = f"{fault.code}: the training of this project never does what it changes"
@@ -190,12 +200,12 @@ class Play:
         try:
             played = self._played(fault, self._built_in(fault))
         except GateError as problem:
-            # of this fault alone: the others are planted all the same
+            # one fault failed to be planted; the others are still planted
             played = _not_planted(fault, problem.message)
         return played.model_copy(update={"why_built_in": why[:2000]})
 
     def _own_site(self) -> _Site | None:
-        """A copy of the project, or None, and then `_why` says why not."""
+        """Return a copy of the project, or None after storing the reason in `_why`."""
         if "own" not in self._sites:
             try:
                 self._sites["own"] = self._copied_project()
@@ -211,17 +221,19 @@ class Play:
         self._adapters.git.export_commit(self._commit, folder)
         workdir = folder / request.repository_path(request.settings.train.workdir)
         script = self._script(workdir, request.settings.train.command)
+        # the wrapper imports the planted module and then runs the original script unchanged
         text = self._files.read_bytes(script, max_bytes=MAX_OUTPUT_BYTES)
         self._files.write_bytes(script.with_name(f"{script.name}.original"), text)
         self._files.write_bytes(script, WRAPPER.encode())
         modules = tuple(dict.fromkeys((script.parent / MODULE, workdir / MODULE)))
         config = request.repository_path(request.config_name)
+        # the project's baseline is of other files, so a new one is recorded for the copy
         self._files.remove_tree(folder / request.repository_path(request.settings.baseline.path))
         site = _Site(folder=folder, config=config, own=True, modules=modules)
         return self._recorded(site, NOTHING)
 
     def _script(self, workdir: Path, command: Sequence[str]) -> Path:
-        """The script that the command starts: a file, or the module behind `-m`."""
+        """Return the script that the command starts: a file, or the module after `-m`."""
         names = [word for word in command if word.endswith(".py")]
         for flag, module in pairwise(command):
             if flag == "-m":
@@ -233,7 +245,10 @@ class Play:
         raise SettingsError(f"train.command starts no script of the commit: {shlex.join(command)}")
 
     def _built_in(self, fault: Fault) -> _Site:
-        """The small training that a fault needs, with its baseline; one for all common ones."""
+        """Return the small training that a fault needs, with its baseline.
+
+        All faults without a `before` of their own share one training.
+        """
         name = fault.code if fault.before else "common"
         if name in self._sites:
             return self._sites[name]
@@ -241,6 +256,7 @@ class Play:
         self._files.fresh_folder(folder)
         extra = fault.extra
         if fault.way is Way.DATA:
+            # outside of the copy, because declared data is not part of a commit
             self._files.write_bytes(self._data(name), _numbers(1.0))
             extra = DECLARED.format(place=self._data(name))
         settings = SETTINGS.format(command=fault.command, extra=extra)
@@ -264,12 +280,13 @@ class Play:
         return self._root / f"{name}-data" / "data.txt"
 
     def _recorded(self, site: _Site, module: str) -> _Site:
-        """The site with the baseline of what it does with this module, committed and passing."""
+        """Commit the site with this module and its baseline, and check that the gate passes it."""
         self._write_modules(site, module)
         if not self._files.exists(site.folder / ".git"):
             _git(site, "init", "--quiet", "--initial-branch=main")
         self._commit_all(site, "before")
         self._record(site)
+        # without a passing control run, a failure after planting would prove nothing
         control = self._gate(site, "control")
         if control.code != 0:
             raise RunError(
@@ -289,7 +306,9 @@ class Play:
             self._files.write_bytes(path, module.encode())
 
     def _commit_all(self, site: _Site, message: str) -> None:
+        # force: planted files count even if the project's .gitignore matches them
         _git(site, "add", "--all", "--force", ".")
+        # force also added the output folder of an earlier call
         _git(site, "reset", "--quiet", "--", OUT_OF_GATE)
         _git(site, "commit", "--quiet", "--allow-empty", "--message", message)
 
@@ -297,19 +316,22 @@ class Play:
         return call_gate(site.folder, self._variables, *words)
 
     def _gate(self, site: _Site, title: str, *words: str) -> OwnCall:
-        """A gate call of a new commit against the one before, as on a pull request."""
+        """Make a new commit and judge it against the one before, as on a pull request."""
         self._files.write_bytes(site.folder / "repro-gate-gameday.txt", f"{title}\n".encode())
         self._commit_all(site, title)
         return self._judged(site, *words)
 
     def _judged(self, site: _Site, *words: str) -> OwnCall:
-        """A gate call; what an earlier one wrote is gone, should this one write nothing."""
+        """Call the gate, after removing the output of an earlier call.
+
+        Otherwise a call that writes nothing would seem to give the earlier verdict.
+        """
         self._files.remove_tree(site.folder / OUT_OF_GATE)
         gate = ("gate", "--quiet", "--config", site.config, "--base", "HEAD~1")
         return self._call(site, *gate, *words)
 
     def _played(self, fault: Fault, site: _Site) -> PlayedFault:
-        """Plant a fault into a copy of the site, and look at what the gate says."""
+        """Plant a fault into a copy of the site and return what the gate reports."""
         copy = self._root / f"{fault.code}-copy"
         self._files.remove_tree(copy)
         self._files.copy_tree(site.folder, copy, max_bytes=MAX_TREE_BYTES)
@@ -343,13 +365,14 @@ class Play:
         self._commit_all(site, "a file that nobody declared")
         self._record(site)
         self._files.write_bytes(place, b"1.5\n")
-        # the very commit that the baseline was recorded from, but for the baseline
+        # the code is that of the commit that the baseline was recorded from
         call = self._judged(site)
         return self._answered(fault, site, call, planted=self._acted(site))
 
     def _by_baseline(self, fault: Fault, site: _Site) -> PlayedFault:
-        """An entry with a different result, recorded (as it says) in a different environment."""
+        """Commit a baseline entry with another result that claims to be of another environment."""
         folder = self._baseline(site)
+        # the planted noise with a fixed seed: a different result that repeats
         other = NOISE.replace("secrets.randbits(60)", "7")
         self._write_modules(site, NOTHING + other)
         self._files.remove_tree(folder)
@@ -363,6 +386,7 @@ class Play:
         entries = tuple(_elsewhere(entry, part, value) for entry in before.entries)
         self._files.remove_tree(folder)
         write_entries(self._files, folder, None, before.model_copy(update={"entries": entries}))
+        # without the noise again: the commit under test gives its usual result
         self._write_modules(site, NOTHING)
         self._commit_all(site, "the baseline of another environment")
         call = self._gate(site, fault.title)
@@ -386,6 +410,7 @@ class Play:
         sealed = self._gate(site, fault.title, "--signing-key", str(keys / "signing-key.pem"))
         package = f"{OUT_OF_GATE}/package.tar"
         words = ("verify", package, "--trusted-keys", trust, "--commit", self._head(site))
+        # the package has to verify before the key is revoked, or the refusal would prove nothing
         if sealed.code != 0 or self._call(site, *words).code != 0:
             raise RunError(f"the copy's package is not sealed: {sealed.fault}")
         data = self._files.read_bytes(Path(trust), max_bytes=MAX_BASELINE_BYTES)
@@ -412,7 +437,7 @@ class Play:
         return _git(site, "rev-parse", "HEAD").decode("ascii").strip()
 
     def _acted(self, site: _Site) -> bool:
-        """Whether a training said that it did what was planted."""
+        """Decide whether a training printed that the planted code ran."""
         evidence = site.folder / OUT_OF_GATE / "evidence"
         if not self._files.exists(evidence):
             return False
@@ -447,7 +472,7 @@ class Play:
         if self._files.exists(comment):
             text = self._files.read_bytes(comment, max_bytes=MAX_OUTPUT_BYTES)
         right = answer.outcome in fault.outcomes and answer.failure_mode in fault.modes
-        # where the right answer is a pass that says what moved, an alarm would be a false one
+        # a fault that has to pass with a remark must not fail the job: that would be a false alarm
         ended = (call.code == 0) is answer.passes is fault.passes
         part = OTHER.get(fault.code, ("", ""))[0] if fault.passes else ""
         return shown.model_copy(
@@ -475,7 +500,7 @@ def _not_planted(fault: Fault, why: str) -> PlayedFault:
 
 
 def _answer(files: Files, path: Path) -> _Answer | None:
-    """What a verdict says, read in a confined child; None where there is none."""
+    """Return what a verdict reports, read in a confined child; None without a verdict."""
     if not files.exists(path):
         return None
 
@@ -504,5 +529,6 @@ def _numbers(scale: float) -> bytes:
 
 
 def _git(site: _Site, *words: str) -> bytes:
+    # git refuses a repository that another account owns, unless it is listed (safe.directory)
     trusted = (*IDENTITY, f"safe.directory={site.folder}")
     return GitCommand(site.folder, overrides=trusted).output(*words)

@@ -1,7 +1,7 @@
-"""The faults of a game day: what is planted, into which training, and what has to be said of it.
+"""The faults of a game day: what is planted into which training, and the right answer to it.
 
-A fault that any training can have is planted by a module that the script imports first. Others
-need a training of their own, a small one that is here.
+A fault that any training can have is planted by a module that the script imports first. The other
+faults need a small training of their own, which is here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gate.verdict.verdict import FailureMode, Outcome
 
 SCRIPT: Final = "train.py"
 MODULE: Final = "repro_gate_gameday.py"
-# printed by the training once what is planted has acted: else there was nothing to catch
+# the training prints this once the planted code ran; without it there was nothing to catch
 MARK: Final = "repro-gate gameday: planted"
 
 
 class Way(StrEnum):
-    """How a fault is planted, after a baseline was recorded without it."""
+    """How a fault is planted after a baseline was recorded without it."""
 
     COMMIT = "a commit"
     OUTSIDE = "a file that no setting declares"
@@ -30,12 +30,12 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A fault by its code; `modes` and `outcomes` are what a right answer has.
+    """A fault by its code; `modes` and `outcomes` are those of a right answer.
 
-    `module` is what a script of any project imports; empty where only the built-in training has
-    this fault. `script` is that training with the fault, `before` the same without it; both are
-    empty for the common one. `extra` goes into its settings. `passes`: the right answer is a
-    pass that says what moved.
+    `module` is the code that a script of any project imports, or empty if only a built-in training
+    can have the fault. `script` is that training with the fault and `before` the same training
+    without it. Both are empty for the common training. `extra` is added to its settings. `passes`
+    is true if the right answer is a pass that says what moved.
     """
 
     code: str
@@ -52,7 +52,7 @@ class Fault:
 
     @property
     def any_project(self) -> bool:
-        """Whether a project of one's own can have it."""
+        """Whether the user's own project can have this fault."""
         return bool(self.module) or self.way in {Way.BASELINE, Way.KEY}
 
 
@@ -80,7 +80,7 @@ for inputs, targets in DataLoader(TensorDataset(x, y), batch_size=8, shuffle=Tru
     loss.backward()
     optimizer.step()
 """
-# what every module begins with; the whole of it where nothing is planted
+# the beginning of every module, and the whole module if nothing is planted
 NOTHING: Final = f'''\
 """Planted by `repro-gate gameday` into a copy of the project."""
 

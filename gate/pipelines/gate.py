@@ -1,4 +1,7 @@
-"""The gate on one page: prepare, train, decide, explain, judge; `delivery.py` makes files of it."""
+"""The whole gate call in order: prepare, train, decide, explain, judge.
+
+Nothing here writes the verdict's files. `delivery.py` turns what `gate` returns into files.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +62,11 @@ from gate.verdict.verdict import Outcome
 
 
 def run_only(request: GateRequest, adapters: Adapters) -> Path:
-    """The first of two jobs: train, judge nothing; the folder with the evidence."""
+    """Train without judging, as the first of two jobs; return the folder with the evidence."""
     with held_out(request.out, adapters.files):
         request = with_policy_checked(request, adapters)
         clear_out(request.out, adapters.files)
+        # now, because git does not look at the clone after a training
         change = lines_of_the_change(request, adapters.git)
         baselines = read_baselines(request, adapters)
         train_all(request, adapters, change, baselines, CallTime(adapters.clock))
@@ -70,7 +74,10 @@ def run_only(request: GateRequest, adapters: Adapters) -> Path:
 
 
 def judging(folder: Path) -> Callable[[GateRequest, Adapters, Change | None], Gated]:
-    """The second of two jobs: judge the evidence in a folder; nothing is trained."""
+    """Return the second of two jobs: a function that judges the evidence in `folder`.
+
+    The function has the signature of `gate`. It trains nothing.
+    """
 
     def judge_imported(request: GateRequest, adapters: Adapters, _: Change | None) -> Gated:
         baselines = read_baselines(request, adapters)
@@ -79,6 +86,7 @@ def judging(folder: Path) -> Callable[[GateRequest, Adapters, Change | None], Ga
         closed = case_of(request, baselines, evidence, isolation, imported.documents)
         refuse_lone_run(closed.case)
         asked = request.settings.operator_audit and not closed.case.outcome_known
+        # an audit needs a training, which this job does not make
         if asked and not evidence.runs_of(RunMode.AUDIT):
             closed = replace(closed, operator_audit_failure="the job that ran took none")
         return judge(closed)
@@ -87,7 +95,11 @@ def judging(folder: Path) -> Callable[[GateRequest, Adapters, Change | None], Ga
 
 
 def refuse_lone_run(case: Case) -> None:
-    """`EvidenceError` where the other job stopped after one run, and that is not enough here."""
+    """Raise `EvidenceError` if the first job stopped after one run that does not suffice here.
+
+    The first job may stop after one run when that run equals the baseline. The baseline may have
+    moved since then, and this job cannot train a second run.
+    """
     if len(case.strict) == 1 and not case.outcome_known and case.one_run is None:
         raise EvidenceError(
             "the evidence has one strict run, and it does not equal the baseline recorded in its "
@@ -97,13 +109,14 @@ def refuse_lone_run(case: Case) -> None:
 
 
 def gate(request: GateRequest, adapters: Adapters, change: Change | None) -> Gated:
-    """Run the training, run the base commit where only that can decide, and judge.
+    """Train head, train the base commit if only its runs can decide, and judge.
 
-    `change` are the lines of the change: git does not look at them after a training.
+    `change` contains the changed lines. The caller reads them beforehand, because the gate does not
+    let git look at the clone after a training.
     """
     call = CallTime(adapters.clock)
     with call.own(OwnWork.PREPARING):
-        # what decides is read before any training code runs
+        # read the policy files before any training code runs, so that it cannot change them
         baselines = read_baselines(request, adapters)
     with _prepared(request, adapters, baselines, call) as prepared:
         gated, why_trained = answered(prepared, baselines)
@@ -124,7 +137,7 @@ def train_all(
     baselines: Baselines,
     call: CallTime,
 ) -> ClosedCase:
-    """Prepare, train, decide, explain: the case with all that its runs say."""
+    """Prepare, train, decide and explain; return the case with everything that its runs show."""
     with _prepared(request, adapters, baselines, call) as prepared:
         return _train_all(prepared, change, baselines)
 
@@ -147,22 +160,26 @@ def _train_all(code: Prepared, change: Change | None, baselines: Baselines) -> C
 
 
 def tell_moved_data(recorded: DataSets, prepared: Prepared) -> None:
-    """Say before the first run that declared data is not what the baseline was recorded with."""
+    """Report, before the first run, declared data that moved since the baseline was recorded."""
     for move in data_moves(recorded, prepared.data) if recorded else ():
         prepared.adapters.progress.step(f"data-moved: {move_sentence(move)}")
 
 
 def _trained(trainings: Trainings, baselines: Baselines) -> ClosedCase:
-    """Head's runs and the base commit's where those decide, then what is only counted."""
+    """Make all runs before a diagnosis: head, the base commit, resume, seeds and operator audit.
+
+    The base commit runs only if its runs can decide. Only head's runs are made in every case.
+    """
     prepared, ended = trainings.prepared, trainings.ended
     case = _own_runs(trainings, open_case(prepared.request, baselines, prepared.data))
-    # of a commit that does not repeat itself, neither base nor seeds nor operators say more
+    # if head's runs differ, runs of the base commit add nothing to the outcome
     case = case if case.differ else case.with_runs(_base_runs(trainings, case))
+    # of runs that differ, or that never pass, a resume proves nothing
     resumes = case.request.resumes and not case.outcome_known
     resumed = run_resumed(trainings, case.first) if resumes else ()
     seeded = run_seeds(trainings, case.first) if case.seeds_are_open else ()
     audit = case.request.settings.operator_audit and not case.outcome_known
-    # after the runs that are judged: what it does to the machine must not reach them
+    # the audit comes last, so that its effects on the machine cannot reach a run that is judged
     counted, failure = _operator_audit_run(trainings) if audit else ((), "")
     with prepared.call.own(OwnWork.KEEPING):
         evidence = ended.evidence((*case.runs, *resumed, *counted), seeded)
@@ -176,20 +193,23 @@ def _trained(trainings: Trainings, baselines: Baselines) -> ClosedCase:
 
 
 def _own_runs(trainings: Trainings, case: Case) -> Case:
-    """The case with the runs of head, in the order of the plan.
+    """Return the case with the runs of head, in the order of the plan.
 
-    No further turn is begun once the outcome is known: two strict runs differ, or one holds a
-    number that never passes. Nor where the first one is enough: it goes alone then, and the second
-    is started ahead, up to its first line.
+    No further turn starts once the outcome is known: two strict runs differ, or one has a number
+    that never passes. If one equal run can suffice, the first run goes alone. The second run is
+    then only started ahead: its process waits before the script's first line.
     """
     planned = case.planned
     made: dict[str, RunEvidence] = {}
+    # one run is never enough if the preprocessing wrote two different outputs
     one_may_do = case.request.one_may_do and trainings.prepared.unrepeated is None
     split = in_groups(planned[:1], 1) if one_may_do else ()
     rest = turns_of(planned[len(split) :], trainings.at_a_time)
+    # closing ends the runs that were started ahead and are not needed
     with closing(trainings.in_turns((*split, *rest))) as turns:
         for turn in turns:
             made |= {run.run.label: run for run in turn}
+            # turns start runs in another order than the plan, which the case keeps
             runs = tuple(made[run.label] for run in planned if run.label in made)
             case = replace(case, runs=runs)
             if len(made) < len(planned) and case.outcome_known:
@@ -200,7 +220,10 @@ def _own_runs(trainings: Trainings, case: Case) -> Case:
 
 
 def _explained(trainings: Trainings, closed: ClosedCase, change: Change | None) -> ClosedCase:
-    """The case with what further runs say of its outcome: a trace, then settings moved alone."""
+    """Return the case with what further runs show about a failed outcome.
+
+    First one or two traced runs locate the difference. Then settings are changed one at a time.
+    """
     case, ended = closed.case, trainings.ended
     runs, seeded = closed.evidence.runs, closed.evidence.seeded
     budget = Budget(case.request.settings.diagnosis, case.runs, case.skipped)
@@ -220,26 +243,33 @@ def _explained(trainings: Trainings, closed: ClosedCase, change: Change | None) 
 
 
 def _base_runs(trainings: Trainings, case: Case) -> tuple[RunEvidence, ...]:
-    """The base commit's runs where only those can decide, each side in its own environment."""
+    """Run the base commit if only its runs can decide; return no run otherwise.
+
+    If the pull request installs other packages, each commit runs in its own environment. If their
+    results differ, the base commit runs in head's environment too. That run separates an effect of
+    the packages from an effect of the code.
+    """
     prepared = trainings.prepared
     if not _needs_base_run(prepared, case):
         return ()
     own = prepared.own_environments
+    # without separate environments, the base commit runs in head's
     environment = Commit.BASE if own else Commit.HEAD
     base = trainings.together(plan_base(environment))
     against = case.with_runs(base).base_run
-    # head in its own environment is as the base in its own: nothing is left to ask
+    # without a separate environment, or if the two sides agree, no question is left
     if not own or against is None or agree(against, case.request.settings):
         return base
     try:
         return (*base, trainings.run(plan_base_here()))
     except (RunError, EvidenceError):
-        # the base commit may well not start with the new packages: then the two stay together
+        # the base commit may not start with the new packages; then code and packages stay
+        # unseparated
         return base
 
 
 def _needs_base_run(prepared: Prepared, case: Case) -> bool:
-    """Whether something moved so that the base commit, run here, has something to say."""
+    """Decide whether something moved so that a run of the base commit here is informative."""
     request, entry, against = case.request, case.judging_entry, case.against_entry
     if request.base_commit is None or not request.settings.policy.run_base_on_drift:
         return False
@@ -256,7 +286,7 @@ def _needs_base_run(prepared: Prepared, case: Case) -> bool:
 
 
 def take_operator_audit(request: GateRequest, adapters: Adapters) -> OperatorReport:
-    """One run that counts operators; nothing is judged."""
+    """Train once to count operators, and return the counts. Nothing is judged."""
     with prepare(request, adapters) as prepared:
         trainings = Trainings(prepared)
         evidence = trainings.ended.evidence((trainings.run(plan_operator_audit()),))
@@ -265,7 +295,10 @@ def take_operator_audit(request: GateRequest, adapters: Adapters) -> OperatorRep
 
 
 def _operator_audit_run(trainings: Trainings) -> tuple[tuple[RunEvidence, ...], str]:
-    """The operator audit, or why it could not be taken: the verdict does not hang on it."""
+    """Return the run of the operator audit, or no run and the reason why it failed.
+
+    The audit is informational: its failure does not change the outcome.
+    """
     try:
         return (trainings.run(plan_operator_audit()),), ""
     except (RunError, EvidenceError) as fault:
@@ -273,11 +306,12 @@ def _operator_audit_run(trainings: Trainings) -> tuple[tuple[RunEvidence, ...], 
 
 
 def judge(closed: ClosedCase) -> Gated:
-    """Say of a decided case what it rests on and what would become the baseline."""
+    """Return the verdict on a decided case, and the entry that would become the baseline."""
     case, evidence, decision = closed.case, closed.evidence, closed.decision
     request = case.request
     seeds_problem = unfit_seeds(evidence, request.settings)
     unrepeated = decision.outcome is Outcome.NONDETERMINISTIC
+    # no baseline from a result that does not repeat, has unfit seeds or is not committed
     unfit = unrepeated or seeds_problem or evidence.changed_files
     proposed = None if unfit else _proposal(closed)
     diagnosis = closed.diagnosis
@@ -316,7 +350,7 @@ def judge(closed: ClosedCase) -> Gated:
 
 
 def _proposal(closed: ClosedCase) -> BaselineEntry | None:
-    """What this result would become beside the entries that are there; None where it may not."""
+    """Return the entry that this result proposes beside the known entries; None if it is unfit."""
     case, facts, evidence = closed.case, closed.facts, closed.evidence
     request, trusted = case.request, case.baselines.base
     if facts.not_finite or not facts.repeat.numerically_equal:
@@ -338,7 +372,10 @@ def _entry(
     reason: str,
     seeded: SeedResults,
 ) -> BaselineEntry:
-    """The first strict run as an entry of the baseline; `BaselineError` where it is unfit."""
+    """Return the first strict run as an entry of the baseline.
+
+    Raises `BaselineError` if the run is unfit for one.
+    """
     strict = evidence.runs_of(RunMode.STRICT)
     entry = propose_entry(
         evidence,
@@ -354,6 +391,7 @@ def _entry(
             "missed_faults": round(missed_share(len(strict), RARE), 4),
             "run_url": request.run_url[:MAX_RUN_URL],
             "gate_id": request.gate_of_settings,
+            # only if every read of the training is known may the entry later answer without a run
             "files_sha256": answering_digest(evidence.files_digest, request.settings)
             if evidence.files_digest and reads_known(strict, request.settings)
             else "",
@@ -364,17 +402,18 @@ def _entry(
 def record_baseline(
     request: GateRequest, adapters: Adapters, reason: str, who: str = ""
 ) -> Baseline:
-    """Repeat a training under strict settings; a result that is fit goes into the baseline.
+    """Repeat the training in strict mode, and return the baseline with the result added.
 
-    `who` records it, as far as that is known.
+    `who` is the person who records the result, if known. Raises `BaselineError` for an unfit
+    result.
     """
-    # what a training may have touched is not read after it
+    # read first: training code could change the files in the work tree
     known = work_tree_baseline(request, adapters)
     with prepare(request, adapters, at_a_time=request.recorded_runs) as prepared:
         trainings = Trainings(prepared)
         runs = trainings.together(plan_record(request.recorded_runs))
         repeat = most_telling(repeats_of(runs, request.settings))
-        # of a training that does not repeat itself, no other seed says anything
+        # if strict runs differ with one seed, runs with other seeds prove nothing
         seeded = run_seeds(trainings, runs[0]) if repeat.numerically_equal else ()
         evidence = trainings.ended.evidence(runs, seeded)
     results = recorded_results(evidence, request.settings)

@@ -1,8 +1,8 @@
-"""Runs that another job made: its evidence folder, taken over as untrusted bytes.
+"""Evidence that another job made: its folder, taken over as untrusted bytes.
 
-Nothing of it is executed. What the event, the commit and the settings say is derived here again and
-never taken from the folder; what only the job that ran can know (metrics, digests of steps, the
-environment) is a claim, and the verdict says so.
+Nothing in the folder is executed. This call derives again everything that the event, the commit and
+the settings say. Only that job can know metrics, digests of steps and the environment: these are
+claims, and the verdict says so.
 """
 
 from __future__ import annotations
@@ -74,13 +74,16 @@ ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job a
 
 
 def records_of(evidence: EvidenceSet) -> tuple[RunRecord, ...]:
-    """Every run that there was, those of further seeds too."""
+    """Return the record of every run in the evidence, including the runs of further seeds."""
     seeded = (seed.run for seed in evidence.seeded)
     return (*(run.run for run in evidence.runs), *seeded)
 
 
 def plain_isolation(settings: GateSettings) -> GateSettings:
-    """Not as the settings say: no image is fetched and no node is taken to read a file."""
+    """Return the settings without container image and cluster nodes.
+
+    A process that only reads files needs neither.
+    """
     here = {"isolation": IsolationSettings(), "cluster": ClusterSettings()}
     return settings.model_copy(update=here)
 
@@ -92,11 +95,16 @@ def kept_here(
     folder: Path,
     isolation: Isolation,
 ) -> tuple[DivergedStates | None, Isolation]:
-    """Copy what lies beside the documents under its digests, and look at the kept states."""
+    """Copy the kept files under their digests, and check the kept states against the runs.
+
+    Return how far the second state is from the first, and the isolation with the reader's state.
+    Raises `EvidenceError` for a missing, unexpected or altered file.
+    """
     kept_names = {f"{record.label}/output.txt" for record in records_of(evidence)} | {FIRST_STATE}
+    # compared with the settings here: the evidence must not decide what it has to contain
     saved = _saved_files(evidence, request.settings)
     kept_names |= {kept.name for kept in saved}
-    # exactly these: a file more could be read by somebody who trusts the package
+    # no file more: the package would contain it, and its reader would trust it
     if {kept.name for kept in evidence.kept} != kept_names or len(evidence.kept) != len(kept_names):
         raise EvidenceError("the evidence has missing or unexpected files", hint=ALTERED_HINT)
     second = _second_state(evidence)
@@ -122,6 +130,7 @@ def kept_here(
 def _check_kept(
     evidence: EvidenceSet, request: GateRequest, target: Path, reader: FreshReader
 ) -> None:
+    # the digests in the documents are claims until the states themselves have been hashed here
     names = (FIRST_STATE, *(kept.name for kept in _second_state(evidence)))
     for run, name in zip(evidence.runs_of(RunMode.STRICT), names, strict=False):
         state = reader.ask(StateQuestion(path=target / name))
@@ -133,10 +142,10 @@ def _check_kept(
 def _apart_here(
     evidence: EvidenceSet, target: Path, folder: Path, reader: FreshReader
 ) -> DivergedStates | None:
-    """How far the second state is from the first, where it is kept."""
+    """Return how far the second state is from the first; None if no second state is kept."""
     apart = None
     for kept in _second_state(evidence):
-        # measured here: what the other job says of it is not taken
+        # measure the distance here: the other job's figure is only a claim
         first = next(member for member in evidence.kept if member.name == FIRST_STATE)
         distance = reader.distance((target / first.name, first.sha256), target / kept.name, folder)
         apart = DivergedStates(state=kept, distance=distance)
@@ -144,7 +153,7 @@ def _apart_here(
 
 
 def _copy(kept: KeptFile, folder: Path, target: Path, files: Files) -> None:
-    """One file, under its digest; `EvidenceError` when it is another or cannot be read."""
+    """Copy one file; raise `EvidenceError` if its digest differs or it cannot be read."""
     try:
         files.refuse_links(folder / kept.name, below=folder)
         digest = files.copy_file(folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES)
@@ -157,7 +166,10 @@ def _copy(kept: KeptFile, folder: Path, target: Path, files: Files) -> None:
 
 
 def _second_state(evidence: EvidenceSet) -> tuple[KeptFile, ...]:
-    """The second strict run's state, when the folder has it; only one that differs is kept."""
+    """Return the second strict run's state, which only evidence of different runs contains.
+
+    Raises `EvidenceError` if the state is kept although the two strict runs are equal.
+    """
     if evidence.apart is None:
         return ()
     if evidence.apart.state.name != SECOND_STATE or not ends_diverged(
@@ -170,7 +182,10 @@ def _second_state(evidence: EvidenceSet) -> tuple[KeptFile, ...]:
 
 
 def _saved_files(evidence: EvidenceSet, settings: GateSettings) -> tuple[KeptFile, ...]:
-    """The files that the script saved, where the settings have them packed."""
+    """Return the files that the script saved, if the settings have them packed.
+
+    Raises `EvidenceError` if evidence and settings disagree on it.
+    """
     packed = settings.train.checkpoint is not None and settings.package.checkpoint
     if (evidence.saved is not None) != packed:
         raise EvidenceError(
@@ -180,7 +195,7 @@ def _saved_files(evidence: EvidenceSet, settings: GateSettings) -> tuple[KeptFil
 
 
 def _check_saved(evidence: EvidenceSet, request: GateRequest, ask: Ask) -> None:
-    """Are the files that the script saved those that its strict run is judged by?"""
+    """Raise `EvidenceError` if the script's saved files differ from those that its run recorded."""
     run, train = evidence.runs_of(RunMode.STRICT)[0], request.settings.train
     place = request.out / "evidence" / run.run.label / saved_member(evidence)
     shown = (train.checkpoint or "")[:MAX_TEXT]
@@ -189,7 +204,10 @@ def _check_saved(evidence: EvidenceSet, request: GateRequest, ask: Ask) -> None:
 
 
 def _check_state(run: RunEvidence, name: str, digests: dict[str, str], answer: StateAnswer) -> None:
-    """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
+    """Raise `EvidenceError` if a kept state is not the one that its run recorded.
+
+    The positions of NaN and infinity have to match too.
+    """
     odd = (*(leaf.name for leaf in run.not_finite), *run.constant_infinities)
     not_finite = {name for name in odd if name in digests}
     if digests != {leaf.name: leaf.sha256 for leaf in answer.leaves} or not_finite != set(
@@ -208,7 +226,7 @@ MOVED_HINT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportedRuns:
-    """Evidence that is now in this call's own output folder, and how its runs say they ran."""
+    """Evidence that is now in this call's output folder, and the isolation that its runs report."""
 
     evidence: EvidenceSet
     isolation: Isolation
@@ -216,10 +234,10 @@ class ImportedRuns:
 
 
 def read_evidence_apart(files: Files, folder: Path) -> EvidenceSet:
-    """A folder that another job wrote, as `read_evidence_set` reads it, in a confined child.
+    """Read a folder that another job wrote, in a confined child.
 
-    This process may hold the key, and text takes many times its size in memory. Raises
-    `EvidenceError` as that does, and for what takes too long or too much.
+    This process may hold the key (T5), and parsed text takes many times its size in memory. Raises
+    `EvidenceError` like `read_evidence_set`, and also if the child exceeds its time or memory.
     """
     return read_apart(
         RecordForm(EvidenceSet),
@@ -233,12 +251,13 @@ def read_evidence_apart(files: Files, folder: Path) -> EvidenceSet:
 def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> ImportedRuns:
     """Check a folder of evidence against what is known here, and copy it to the output folder.
 
-    Raises `EvidenceError` for whatever is missing, altered, of another commit, or made under other
-    settings; the output folder then holds nothing to judge.
+    Raises `EvidenceError` if anything is missing, altered, of another commit or made under other
+    settings. The output folder then contains nothing to judge.
     """
+    # before the output folder is touched, since the evidence could be inside it
     refuse_missing(request, adapters.files, folder)
     for name in adapters.files.list_names(folder, max_names=MAX_NAMES):
-        # an artifact can hold links, and one that leads out would be read as evidence
+        # an artifact can contain links; one that leads out of the folder would be read as evidence
         adapters.files.refuse_links(folder / name, below=folder)
     imported = read_evidence_apart(adapters.files, folder)
     prepare_out(request.out, adapters.files)
@@ -259,11 +278,12 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     evidence = imported.model_copy(
         update={
             "base_commit": request.base_commit,
-            # this gate's clock: a seal must not be as old or as new as another job wants it
+            # this gate's clock: the other job must not choose the age of a seal
             "created_at": adapters.clock.now().isoformat(),
             "apart": apart,
             "locks": locks[Commit.HEAD],
             "base_locks": locks.get(Commit.BASE, ()),
+            # again: whether the other job left these packages out is only its claim
             "runs": tuple(leave_out_packages(run, ignored) for run in imported.runs),
         }
     )
@@ -272,7 +292,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
 
 
 def refuse_missing(request: GateRequest, files: Files, folder: Path) -> None:
-    """`EvidenceError` for a folder without evidence, or one that the call would empty."""
+    """Raise `EvidenceError` for a folder without evidence, or one that this call would empty."""
     _refuse_own_folder(request, folder)
     if not files.exists(folder / MANIFEST_NAME):
         other = files.exists(folder) and not folder.is_dir()
@@ -284,6 +304,7 @@ def refuse_missing(request: GateRequest, files: Files, folder: Path) -> None:
 
 
 def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
+    # resolved, because a link could lead back into the output folder
     if folder.resolve().is_relative_to(request.out.resolve()):
         raise EvidenceError(
             f"the evidence in {folder} is inside the output folder, which is emptied",
@@ -292,7 +313,7 @@ def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
 
 
 def _exported_digest(request: GateRequest, adapters: Adapters, work: Path) -> str:
-    """The digest of the commit's tree, made here: only its bytes are read."""
+    """Return the digest of the commit's tree, computed here; its files are hashed, not parsed."""
     commit = request.commit or adapters.git.resolve("HEAD")
     target = work / SNAPSHOT
     adapters.files.fresh_folder(target)
@@ -302,7 +323,10 @@ def _exported_digest(request: GateRequest, adapters: Adapters, work: Path) -> st
 def _check_files(
     imported: EvidenceSet, request: GateRequest, adapters: Adapters, work: Path
 ) -> None:
-    """The digest of the files that the runs got, made here: an entry may rest on it."""
+    """Raise `EvidenceError` if the runs got other files than `train.files` names in this commit.
+
+    A proposed entry may depend on this digest, so it is computed here.
+    """
     files = request.settings.train.files
     here = part_of(request, work / SNAPSHOT, work / "part", adapters.files) if files else ""
     if imported.files_digest != here:
@@ -314,10 +338,10 @@ def _check_files(
 def _locks_here(
     request: GateRequest, adapters: Adapters, work: Path
 ) -> dict[Commit, tuple[LockFile, ...]]:
-    """Read from the commits, and not taken from the folder: what a lock says is known here too."""
+    """Return the lock files of head and base, read from the commits and not from the evidence."""
     trees = {Commit.HEAD: work / SNAPSHOT}
     if request.base_commit:
-        # a shallow clone lacks it: then nobody can say what the pull request changes
+        # a shallow clone lacks the base commit; then the changes of the pull request stay unknown
         with suppress(RepositoryError):
             base = export_snapshot(Commit.BASE, request, adapters, work)
             trees[Commit.BASE] = base.tree
@@ -340,7 +364,7 @@ def _keep_code(
     work: Path,
     locks: tuple[LockFile, ...],
 ) -> None:
-    """For the package, from the commit as it was exported here."""
+    """Keep the commit's code for the package, from the tree that was exported here."""
     here = Snapshot(
         commit=imported.commit,
         tree=work / SNAPSHOT,
@@ -351,7 +375,7 @@ def _keep_code(
 
 
 def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str) -> None:
-    """Is it about this commit, clean, and made under the settings that decide here?"""
+    """Raise `EvidenceError` for evidence of another commit, changed files or other settings."""
     if request.commit is not None and evidence.commit != request.commit:
         raise EvidenceError(
             f"the evidence is of commit {short_text(evidence.commit[:12])}, not of "
@@ -363,7 +387,7 @@ def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str)
         raise EvidenceError(
             "the evidence was not made from this commit's own files", hint=ALTERED_HINT
         )
-    # of the settings that decide here: the other job may have obeyed the head's
+    # compare with the settings that decide here; the other job may have obeyed head's
     digests = (settings_digest(request.settings), training_digest(request.settings))
     if (evidence.settings_digest, evidence.training_digest) != digests:
         raise EvidenceError(
@@ -380,10 +404,10 @@ def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str)
 
 
 def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
-    """Are there exactly the runs that a gate call makes, each as it would make it?"""
-    # the plan is rebuilt: what a run was asked for is not taken from the folder
+    """Raise `EvidenceError` unless the runs are exactly those that a gate call makes."""
+    # rebuild the plan: the folder's own account of what was requested is only a claim
     base, own = plan_base(), plan_base(Commit.BASE)
-    # each base run says whose environment it had, so it decides which of the two plans is meant
+    # each run of the base commit names its environment, which shows which of the two plans applies
     owned = any(run.run.environment is Commit.BASE for run in evidence.runs)
     chosen = own if owned else base
     gated = plan_gate(request.strict_runs, priced=request.priced)
@@ -401,9 +425,9 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     operator_audit = (plan_operator_audit().label,) if request.settings.operator_audit else ()
     resumed = tuple(run.label for run in _resume_runs(evidence, request))
     planned |= {run.label: run for run in _resume_runs(evidence, request)}
-    # whether the first run was enough, `refuse_lone_run` asks
+    # `refuse_lone_run` decides later whether a single run is enough
     lone = (planned_labels[:1],) if request.one_may_do else ()
-    # a fault ends them early, and is reported instead of their result
+    # a fault can end the resumed runs early; it is then reported instead of their result
     allowed = {
         (*own_runs, *based, *resumed[:made], *counted)
         for own_runs in (planned_labels, *lone)
@@ -421,7 +445,10 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
 
 
 def _resume_runs(evidence: EvidenceSet, request: GateRequest) -> tuple[PlannedRun, ...]:
-    """The interrupted and the resumed run as this call would make them, if it makes any."""
+    """Return the interrupted and the resumed run as this call plans them; none without a resume.
+
+    Raises `EvidenceError` if the evidence is of another resume.
+    """
     resume, attempt = request.settings.resume, evidence.resume
     if resume is None or attempt is None:
         return ()
@@ -434,9 +461,9 @@ def _resume_runs(evidence: EvidenceSet, request: GateRequest) -> tuple[PlannedRu
 def _stopped_early(
     labels: tuple[str, ...], expected: tuple[str, ...], evidence: EvidenceSet, request: GateRequest
 ) -> bool:
-    """Whether runs are missing because two strict ones differ, or one can never pass.
+    """Decide whether runs are missing because two strict runs differ, or one can never pass.
 
-    Then none of those that are missing could make it a pass.
+    No missing run could turn these outcomes into a pass.
     """
     strict = evidence.runs_of(RunMode.STRICT)
     if labels != tuple(label for label in expected if label in labels):
@@ -450,7 +477,7 @@ def _stopped_early(
 
 
 def _check_seeds(evidence: EvidenceSet, request: GateRequest) -> None:
-    """Are the runs of further seeds all there, or none, each as this call would make it?"""
+    """Raise `EvidenceError` unless all runs of further seeds are there as planned, or none is."""
     planned = plan_seeds(request.settings)
     labels = [seeded.run.label for seeded in evidence.seeded]
     if labels and labels != [run.label for run in planned]:
@@ -468,12 +495,13 @@ def _check_seeds(evidence: EvidenceSet, request: GateRequest) -> None:
 
 def _check_record(record: RunRecord, planned: PlannedRun, request: GateRequest) -> None:
     command = training_of(planned, request.settings.train).command
-    # the exit code of a run that was interrupted is that of a signal, or its handler's own
+    # an interrupted run ends by a signal, or with the exit code of the script's own handler
     code = 0 if planned.preemption is None else record.exit_code
     cluster, isolation = request.settings.cluster, record.isolation
     asked = (planned.mode, planned.commit, planned.environment, command, code, False)
     given = (record.mode, record.commit, record.environment)
     ended = (record.argv, record.exit_code, record.timed_out)
+    # the place of the runs is part of what the base commit's settings require
     places = (cluster.on_nodes, cluster.allocations > 1)
     placed = (isolation.job is not None, isolation.other_nodes)
     if asked != (*given, *ended) or places != placed:
@@ -494,13 +522,14 @@ def _check_run(run: RunEvidence, planned: PlannedRun, request: GateRequest) -> N
 
 
 def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
-    """The weakest isolation that any run says it had."""
+    """Return the weakest isolation that any run reports."""
     runs = [record.isolation for record in records_of(evidence)]
-    # one run that was kept apart less could have told the others
+    # a run with weaker isolation could have changed what the other runs read or left
     weakest = min((run.mode for run in runs), key=lambda mode: mode.strength)
     guards = [run.guard for run in runs if run.guard is not None]
     return Isolation(
         job=next((run.job for run in runs if run.job is not None), None),
+        # each property counts only if every run reports it
         other_nodes=all(run.other_nodes for run in runs),
         mode=weakest,
         credentials=None,

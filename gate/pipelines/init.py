@@ -1,4 +1,4 @@
-"""The files that a first gate call needs: looked for, planned, written; none is overwritten."""
+"""Finds, plans and writes the files of a first gate call; it overwrites no file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TRAININGS: Final[RecordForm[tuple[Training, ...]]] = RecordForm(tuple[Training, 
 SMALLER: Final = "Take what was generated out of it, or name a smaller folder."
 MAX_GITIGNORE_BYTES: Final = 1024 * 1024
 MAX_SOURCE_BYTES: Final = 256 * 1024
-# the shallowest first: where there are more, a training is not at the bottom
+# the shallowest files come first, because a training is rarely deep in a large tree
 MAX_SOURCES: Final = 2000
 MAX_TEXTS: Final = 50
 MAX_LISTED: Final = 20
@@ -57,7 +57,10 @@ DEFAULT_MAX_STEPS: Final = 20
 
 
 def work_tree_root(git: Git) -> Path:
-    """The root of the work tree; `RepositoryError` says how to make a repository."""
+    """Return the root of the work tree.
+
+    Outside a repository, raises `RepositoryError` with a hint how to make one.
+    """
     try:
         return git.top_level()
     except RepositoryError as fault:
@@ -68,7 +71,7 @@ def work_tree_root(git: Git) -> Path:
 
 
 def has_commit(git: Git) -> bool:
-    """Whether there is a commit to train."""
+    """Decide whether there is a commit to train."""
     try:
         git.resolve("HEAD")
     except RepositoryError:
@@ -77,7 +80,7 @@ def has_commit(git: Git) -> bool:
 
 
 def look(top: Path, files: Files, git: Git) -> WorkTree:
-    """Read what the plan depends on; a file that cannot be read is as good as none."""
+    """Read what the plan depends on; an unreadable file counts as missing."""
     ignored = top / GITIGNORE
     text = (
         files.read_bytes(ignored, max_bytes=MAX_GITIGNORE_BYTES) if files.exists(ignored) else b""
@@ -96,7 +99,7 @@ def _sources(top: Path, files: Files, names: tuple[str, ...]) -> dict[str, str]:
     scripts = [
         name
         for name in names
-        # what cannot be printed cannot be typed either
+        # a name that cannot be printed cannot be typed in a command either
         if name.endswith(".py") and name.isprintable() and not name.startswith(outside)
     ]
     return _read(top, files, sorted(scripts, key=_depth)[:MAX_SOURCES])
@@ -110,7 +113,7 @@ def _texts(top: Path, files: Files, names: tuple[str, ...]) -> dict[str, str]:
 def _read(top: Path, files: Files, names: list[str]) -> dict[str, str]:
     sources: dict[str, str] = {}
     for name in names:
-        # a link, a file that is gone or that nobody may read
+        # skip links, vanished files and files without read permission
         with suppress(StorageError):
             data = files.read_bytes(top / name, max_bytes=MAX_SOURCE_BYTES)
             sources[name] = data.decode("utf-8", "replace")
@@ -122,7 +125,11 @@ def _depth(name: str) -> tuple[int, str]:
 
 
 def given_config(config: str, start: Path, top: Path) -> str:
-    """The named settings file, relative to the work tree's root; `SettingsError` outside of it."""
+    """Return the named settings file relative to the root of the work tree.
+
+    Raises `SettingsError` for a path outside of it.
+    """
+    # resolved, because paths in the settings are read from commits and must be inside
     path = (start / config).resolve()
     if not path.is_relative_to(top.resolve()) or path == top.resolve():
         raise SettingsError(
@@ -133,13 +140,16 @@ def given_config(config: str, start: Path, top: Path) -> str:
 
 
 def needs_training(top: Path, files: Files, config: str) -> bool:
-    """Whether a training has to be known: settings that are there name theirs."""
+    """Decide whether a training has to be found; an existing settings file names its own."""
     return not files.exists(top / (config or FILE_NAME))
 
 
 def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
-    """The trainings in a work tree, the likeliest first: those below a settings file, else all."""
-    # somebody else's project may be tried: its scripts are parsed as hostile ones are
+    """Return the trainings in the settings file's folder or below it, or else all.
+
+    The likeliest training is first.
+    """
+    # the work tree may be another person's project, so its scripts are parsed as untrusted files
     trainings = read_apart(
         TRAININGS,
         lambda: trainings_of(tree.sources, tree.texts),
@@ -150,15 +160,17 @@ def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
     beside = [
         training for training in trainings if PurePosixPath(training.script).is_relative_to(folder)
     ]
+    # settings in a folder may still start a script elsewhere, such as at the root
     return tuple(beside) or trainings
 
 
 def given_training(
     command: str, trainings: tuple[Training, ...], files: Files, top: Path, start: Path
 ) -> Training:
-    """The training that a command names, typed in the folder `start`, without what enters it.
+    """Return the training that a command names, typed in the folder `start`.
 
-    Raises `SettingsError` for what the settings could not hold.
+    A prefix that only enters an environment is removed. Raises `SettingsError` for a command that
+    the settings cannot contain.
     """
     try:
         words = list(command_words(command))
@@ -176,7 +188,7 @@ def given_training(
             return replace(training, runner=runner)
     here = start.resolve(), top.resolve()
     below = here[0].relative_to(here[1]).as_posix() if here[0].is_relative_to(here[1]) else "."
-    # a script that lies beside the one who types, as a shell would find it
+    # a script in the folder of the user, as a shell there would find it
     typed_here = any(
         _exists(files, start / word) and not _exists(files, top / word) for word in words
     )
@@ -186,12 +198,15 @@ def given_training(
 def _exists(files: Files, path: Path) -> bool:
     with suppress(StorageError):
         return files.exists(path)
-    # no name of a file: too long, or below one
+    # no possible file name: too long, or below a regular file
     return False
 
 
 def one_training(trainings: tuple[Training, ...], max_steps: int) -> Training:
-    """The only one; `SettingsError` with the commands to type when there are none or several."""
+    """Return the only training.
+
+    Raises `SettingsError` with the commands to choose from if there are none or several.
+    """
     if len(trainings) == 1:
         return _complete(trainings[0], max_steps)
     if not trainings:
@@ -211,7 +226,7 @@ def one_training(trainings: tuple[Training, ...], max_steps: int) -> Training:
 
 
 def _complete(training: Training, max_steps: int) -> Training:
-    """The training; `SettingsError` where it does not start without words that nobody gave."""
+    """Return the training; raise `SettingsError` if its required options are not known."""
     if not training.required:
         return training
     needed = " ".join(f"{option} VALUE" for option in training.required)
@@ -227,7 +242,7 @@ def _and_more(count: int) -> tuple[str, ...]:
 
 
 def call_with(training: Training, max_steps: int) -> str:
-    """The call of `init` that takes a training."""
+    """Return the `init` command that selects a training."""
     steps = "" if max_steps == DEFAULT_MAX_STEPS else f" --max-steps {max_steps}"
     return f"repro-gate init --command {shlex.quote(training.command)}{steps}"
 
@@ -239,11 +254,11 @@ def _example() -> str:
 def settings_file(
     top: Path, files: Files, config: str, training: Training | None
 ) -> tuple[str, Training | None]:
-    """The file for a training's settings, and the training as that file has to name it.
+    """Return the settings file for a training, and the training with paths as that file needs them.
 
-    Without a name that is repro-gate.yml, or where it trains something else a file of its own. No
-    training stands beside a file that is there and names it. Raises `SettingsError` where a file
-    trains something else and no other can be named for it.
+    Without `config` that is repro-gate.yml, or a separate file if repro-gate.yml trains something
+    else. The training is None if the file exists and names it already. Raises `SettingsError` if a
+    file trains something else and no other file can be named.
     """
     if training is None:
         return config or FILE_NAME, None
@@ -264,7 +279,7 @@ def settings_file(
 
 
 def _trains(top: Path, files: Files, path: str) -> tuple[str, tuple[str, ...]]:
-    """Where a settings file starts its training, from the work tree's root, and the command."""
+    """Return where a settings file starts its training, from the root, and the command."""
     data = files.read_bytes(top / path, max_bytes=MAX_SETTINGS_BYTES)
     settings = parse_settings_apart(data, path)
     folder = PurePosixPath(path).parent / settings.train.workdir
@@ -277,7 +292,11 @@ def _started(training: Training, config: str = FILE_NAME) -> tuple[str, tuple[st
 
 
 def _seen_from(folder: str, training: Training, files: Files, top: Path) -> Training:
-    """A training for settings in a folder, which is the topmost that a training there starts in."""
+    """Return a training with paths relative to the folder of its settings.
+
+    A training cannot start above that folder. Raises `SettingsError` if the command names no file
+    in it.
+    """
     if folder == ".":
         return training
     workdir = PurePosixPath(training.workdir)
@@ -301,7 +320,7 @@ def _seen_from(folder: str, training: Training, files: Files, top: Path) -> Trai
 
 
 def _refuse_told_from_folder(folder: str, training: Training, files: Files, top: Path) -> None:
-    """`SettingsError` for a command that would be right if it were read where the settings lie."""
+    """Raise `SettingsError` for a command that would only be right inside the settings' folder."""
     words = shlex.split(training.command)
     there = [word for word in words if _exists(files, top / folder / word)]
     if there:
@@ -324,9 +343,9 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
     fast: bool = False,
     action: str = ACTION,
 ) -> Plan:
-    """What to write; settings that the gate itself could not load are an error here.
+    """Return what to write; raise `SettingsError` if the gate could not load the new settings.
 
-    `training` is None for a settings file that is there; its own `gate_id` holds then. `fast` adds
+    `training` is None for an existing settings file, whose own `gate_id` then applies. `fast` adds
     a nightly workflow. `action` is the action's repository, as `owner/name`.
     """
     baseline = own_baseline(config, gate_id or gate_of_config(config))
@@ -339,6 +358,7 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
     if training:
         own = baseline if baseline != DEFAULT_BASELINE else ""
         text = settings_text(training, max_steps, gate_id=gate_id, baseline=own, fast=fast)
+        # the generated text is checked by the same parser as a user's, before it is written
         parse_settings_apart(text.encode("utf-8"), config)
     planned_files = {config: text, workflow_path(gate_id): workflow_text(config, gate_id)}
     if fast:
@@ -351,7 +371,7 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
 
 
 def _kept_settings(top: Path, files: Files, config: str, gate_id: str) -> GateSettings | None:
-    """The settings that are there; None where they cannot be read, which `doctor` reports."""
+    """Return the existing settings; None if they are unreadable, which `doctor` reports."""
     try:
         data = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
         settings = parse_settings_apart(data, config)
@@ -366,8 +386,9 @@ def _kept_settings(top: Path, files: Files, config: str, gate_id: str) -> GateSe
 
 
 def write_plan(top: Path, files: Files, tree: WorkTree, plan: Plan) -> None:
-    """Write the new files and append to `.gitignore`; a link on the way is an error."""
+    """Write the new files and append to `.gitignore`; raise for a link in their paths."""
     for path, text in plan.new.items():
+        # a link in an unknown work tree could lead the writing to another place
         files.refuse_links(top / path, below=top)
         files.write_new(top / path, text.encode("utf-8"))
     if plan.ignore:
@@ -376,12 +397,12 @@ def write_plan(top: Path, files: Files, tree: WorkTree, plan: Plan) -> None:
 
 
 def ignored_data(top: Path, files: Files, git: Git, config: str) -> str:
-    """What to do about a file that the training reads and git ignores; empty where none is seen."""
+    """Return advice about a file that the training reads and git ignores, or an empty text."""
     try:
         data = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
         settings = parse_settings_apart(data, config)
     except (SettingsError, StorageError, DocumentError):
-        # `doctor` reports it
+        # `doctor` reports the fault of the settings
         return ""
     folder = PurePosixPath(config).parent.as_posix()
     ignored = ignored_read(top, "" if folder == "." else folder, settings, files, git)
@@ -391,7 +412,7 @@ def ignored_data(top: Path, files: Files, git: Git, config: str) -> str:
 
 
 def init_result(tree: WorkTree, git: Git, plan: Plan, max_steps: int, folder: str) -> Written:
-    """What was done, and what is left to commit; `tree` is that before it."""
+    """Return what was done and what is left to commit; `tree` is the state before."""
     changed = git.changed_files()
     script = plan.training.script if plan.training else ""
     own = {*plan.new, *plan.kept, GITIGNORE, script}

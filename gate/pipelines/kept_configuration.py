@@ -1,4 +1,7 @@
-"""The configuration that a verdict, a package or a baseline entry tells of; all are untrusted."""
+"""Reads the training's configuration from a verdict, a package or a baseline entry.
+
+All of them are untrusted.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,11 @@ PLACE_HINT: Final = (
 
 
 def open_configuration(files: Files, path: Path) -> Configuration | None:
-    """What the document at `path` says of a training's configuration; None where it says nothing.
+    """Return the training's configuration in the document at `path`; None if it has none.
 
-    To be called in a confined child. Raises `EvidenceError` for anything else than the four, and
-    where the digest is not that of the values.
+    `path` is an output folder, its verdict.json, a package, or an entry of a baseline. Call it in a
+    confined child. Raises `EvidenceError` for any other file, and if the digest does not match the
+    values.
     """
     file = path / VERDICT_MEMBER if files.is_folder(path) else path
     shown = safe_line(str(file))

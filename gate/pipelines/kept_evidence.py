@@ -1,7 +1,7 @@
 """Opens kept evidence: the folder of a call, or a package with its baseline and settings.
 
-All of it is untrusted: files are opened without following a link, read within limits, and parsed
-by the strict readers in a process that holds no key. A seal is not checked here.
+All of it is untrusted. Files are opened without following links and read within limits. The strict
+readers parse them in a process that holds no key. Seals are not checked here.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ DAMAGED: Final = "The file was cut off or changed; fetch it again from where it 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptEvidence:
-    """Evidence, and what lay beside it; `package` says that its seal was not checked.
+    """Evidence with the documents beside it; `package` is true for an unverified package.
 
-    `call` says which call a package is of, and `settings_text` is its settings file as it was.
+    `call` names the call that made a package. `settings_text` is its settings file, byte for byte.
     """
 
     evidence: EvidenceSet
@@ -65,7 +65,7 @@ class KeptEvidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Member:
-    """A file of a package: where its bytes are, and what they were when all were checked."""
+    """A file of a package: its position, and its digest when the whole package was checked."""
 
     start: int
     size_bytes: int
@@ -73,9 +73,9 @@ class _Member:
 
 
 def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
-    """The evidence that lies at `path`, a folder or a package.
+    """Return the evidence at `path`, a folder or a package.
 
-    Raises `EvidenceError` for whatever is neither, and for a missing, foreign, cut or altered part.
+    Raises `EvidenceError` for anything else, and for a missing, foreign, truncated or altered part.
     """
     shown = safe_line(str(path))
     if files.is_folder(path):
@@ -87,7 +87,7 @@ def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
 
 
 def read_kept_baseline(files: Files, folder: Path) -> Baseline:
-    """The entries of a baseline's folder; `DocumentError` where there are none, or broken ones."""
+    """Return the entries in a baseline's folder; raise `DocumentError` for none or a broken one."""
     shown = safe_line(str(folder))
     if not files.exists(folder):
         raise DocumentError(f"there is nothing at {shown}", hint=BASELINE_HINT)
@@ -101,7 +101,7 @@ def read_kept_baseline(files: Files, folder: Path) -> Baseline:
 
 
 def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
-    # the output folder of a call is what people have at hand
+    # accept a call's output folder too, since that is what users have at hand
     places = (folder, folder / IN_PACKAGE.rstrip("/"))
     place = next(
         (candidate for candidate in places if files.exists(candidate / MANIFEST_NAME)), None
@@ -115,7 +115,7 @@ def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
 
 
 def open_kept_package(files: Files, path: Path) -> KeptEvidence:
-    """The evidence in a package; `EvidenceError` for anything else."""
+    """Return the evidence in a package; raise `EvidenceError` for anything else."""
     shown = safe_line(str(path))
     if not files.exists(path) or files.is_folder(path):
         raise EvidenceError(f"there is no package at {shown}", hint=PACKAGE_HINT)
@@ -123,10 +123,12 @@ def open_kept_package(files: Files, path: Path) -> KeptEvidence:
 
 
 def _of_package(opened: UntrustedFile) -> KeptEvidence:
+    # one block is enough to recognise the gate's USTAR before the whole file is hashed
     head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
     if not looks_like_package(head):
         raise EvidenceError(f"{opened.shown} is not a package of repro-gate", hint=EVIDENCE_HINT)
     try:
+        # all digests are checked before any member is parsed
         sha256, members = _checked_members(opened)
     except AttestationError as error:
         raise EvidenceError(
@@ -160,7 +162,7 @@ def _of_package(opened: UntrustedFile) -> KeptEvidence:
 
 
 def _checked_members(opened: UntrustedFile) -> tuple[str, Mapping[str, _Member]]:
-    """The package's SHA-256, and where each file lies, once all are what `SHA256SUMS` lists."""
+    """Check all files against `SHA256SUMS`; return the package's SHA-256 and their positions."""
     archive = read_archive(opened.stream, size_bytes=opened.size_bytes, keep=frozenset({SUMS_NAME}))
     check_sums(archive)
     digests = {member.name: member.sha256 for member in archive.members}
@@ -180,6 +182,7 @@ def _content(opened: UntrustedFile, members: Mapping[str, _Member], name: str, l
             f"{name} has {member.size_bytes:,} bytes, the limit is {limit:,}", hint=DAMAGED
         )
     data = opened.read_at(member.start, member.size_bytes)
+    # the file may be changed between the check of all members and this read
     if sha256_hex(data) != member.sha256:
         raise opened.fault(f"{name} changed while it was read", hint=DAMAGED)
     return data

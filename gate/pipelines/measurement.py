@@ -1,4 +1,4 @@
-"""The measuring pipelines: cost of determinism, noise of the default mode, tolerances."""
+"""The measuring pipelines: the cost of determinism, the noise of the default mode, tolerances."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ DEFAULTS = (DEFAULT_A, DEFAULT_B)
 
 
 class Priced:
-    """All runs of a cost call, by arm and by knob set, in the order in which they were made."""
+    """All runs of a cost call in the order they were made, by arm and by knob set."""
 
     def __init__(self, trainings: Trainings) -> None:
-        """Nothing is run before `rounds`."""
+        """Make no run before `rounds`."""
         self._trainings = trainings
         self._labels = count(1)
         self.runs: list[RunEvidence] = []
@@ -90,17 +90,20 @@ class Priced:
         self._sets: dict[KnobSet, list[RunEvidence]] = {}
 
     def rounds(self, request: GateRequest, *, attribute: bool) -> tuple[Arm, ...]:
-        """Run every arm of every round; the first run shows which knobs can matter here."""
+        """Run every arm of every round, and return the arms.
+
+        The first run shows which knobs can have an effect here.
+        """
         fill = request.settings.determinism.fill_uninitialized_memory
-        # what the training runs on is known only once it
-        # has run: knobs of GPUs cost nothing on a CPU
+        # only a run shows the device of the training, and knobs of GPUs cost nothing on a CPU
         first = self._trainings.run(first_run())
         on_gpu = first.environment.on_gpu
         toggled = applicable_knobs(on_gpu=on_gpu) if attribute else ()
         arms = cost_arms(fill=fill, toggled=toggled)
         knobs = {arm.name: arm.knobs for arm in arms}
+        # the run that showed the device is a default run, so it counts as the first of the plan
         self._note(DEFAULT_A, NO_KNOBS, first)
-        # the first of the plan has been made already
+        # skip the first planned run: `first` above was it
         for name, planned in plan_rounds(arms, request.settings.cost.rounds)[1:]:
             self._note(name, knobs[name], self._trainings.run(planned))
         return arms
@@ -111,22 +114,22 @@ class Priced:
         self._sets.setdefault(knobs, []).append(run)
 
     def by_arm(self) -> dict[str, tuple[RunEvidence, ...]]:
-        """The runs of each arm, one a round."""
+        """Return the runs of each arm, one for each round."""
         return {name: tuple(runs) for name, runs in self.arms.items()}
 
     def of(self, knobs: KnobSet) -> tuple[RunEvidence, ...]:
-        """Every run of a knob set."""
+        """Return every run of a knob set."""
         return tuple(self._sets.get(knobs, ()))
 
     def equal(self, knobs: KnobSet) -> bool:
-        """Whether all runs of a knob set agree; runs until there are two."""
-        # runs of the rounds count: equality costs no run where an arm was made twice anyway
+        """Decide whether all runs of a knob set agree; make runs until there are two."""
+        # runs of the rounds count too, so an arm that already ran twice costs no further run
         while len(self.of(knobs)) < PAIR:
             self._once_more(knobs)
         return distinct_results(self.of(knobs)) == 1
 
     def verify(self, knobs: KnobSet) -> bool:
-        """Whether one more run of a knob set agrees with all before it."""
+        """Decide whether one more run of a knob set agrees with all earlier ones."""
         self._once_more(knobs)
         return distinct_results(self.of(knobs)) == 1
 
@@ -139,7 +142,7 @@ class Priced:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prices:
-    """The arms over the default, default over default, and what each knob costs."""
+    """The price of each arm over the default, of the default over itself, and of each knob."""
 
     control: Price
     arms: tuple[Price, ...]
@@ -147,7 +150,10 @@ class Prices:
 
 
 def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -> CostDocument:
-    """Price strict mode in interleaved rounds; with `attribute` each knob and the minimal set."""
+    """Price strict mode in interleaved rounds.
+
+    With `attribute`, also price each knob and find the minimal sufficient set.
+    """
     settings = request.settings.cost
     fill = request.settings.determinism.fill_uninitialized_memory
     whole, judged = strict_knobs(fill=fill), judged_arm(fill=fill)
@@ -156,11 +162,12 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         priced = Priced(trainings)
         planned = priced.rounds(request, attribute=attribute)
         prices = _prices(priced.by_arm(), judged, settings)
-        # where strict mode itself is not repeatable, no smaller set can
+        # if strict mode itself does not repeat, no smaller set of knobs can
         repeats = attribute and priced.equal(whole)
         search = _search(priced, whole, prices.knobs) if repeats else None
         evidence = trainings.ended.evidence(tuple(priced.runs))
         isolation = trainings.ended.isolation.described
+    # only the arm that the settings actually use is judged against the budget
     charged = next(price for price in prices.arms if price.arm == judged)
     return CostDocument(
         provenance=provenance_of(evidence, isolation),
@@ -197,7 +204,7 @@ def _prices(arms: Arms, judged: str, settings: CostSettings) -> Prices:
 def _figures(
     planned: tuple[Arm, ...], arms: Arms, settings: CostSettings
 ) -> tuple[ArmFigures, ...]:
-    """One row for each arm; the two default runs of a round are one arm."""
+    """Return one row for each arm; the two default runs of a round count as one arm."""
     both = tuple(run for name in DEFAULTS for run in arms[name])
     rows = [("default", NO_KNOBS, both)]
     rows += [(arm.name, arm.knobs, arms[arm.name]) for arm in planned if arm.name not in DEFAULTS]
@@ -228,7 +235,7 @@ def _minimal(priced: Priced, whole: KnobSet, search: Search) -> MinimalSet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskedRanks:
-    """How many ranks all-reduce the first gradients, and how often."""
+    """How many ranks all-reduce the kept gradients, and how often."""
 
     ranks: int
     repetitions: int
@@ -239,7 +246,7 @@ def measure_noise(
 ) -> NoiseDocument:
     """Rerun the default mode and measure how much its results vary.
 
-    With `asked` ranks the reruns have that many too, where train.command says their number.
+    With `asked`, the reruns start that many ranks, if train.command contains their number.
     """
     if asked is not None:
         refuse_nodes(request.settings, "noise --ranks")
@@ -253,6 +260,7 @@ def measure_noise(
         for planned in plan_noise(runs_asked, command):
             reference_runs.append(trainings.run(planned))
             if len(reference_runs) > 1:
+                # measured now: the values of the run are removed afterwards, to save disk space
                 reruns.append(
                     trainings.ended.weight_distance(reference_runs[0].run.label, planned.label)
                 )
@@ -269,6 +277,7 @@ def measure_noise(
         provenance=provenance,
         runs=runs_asked,
         distinct_results=distinct,
+        # if all runs are equal, the document reports how rare a fault could still be
         undetected_share=undetected_share(runs_asked) if distinct == 1 else None,
         first_diverging_step=_first_diverging_step(request, evidence.runs),
         tolerance_factor=factor,
@@ -282,7 +291,7 @@ def measure_noise(
 
 
 def _first_diverging_step(request: GateRequest, runs: tuple[RunEvidence, ...]) -> int | None:
-    """The earliest step at which any run leaves the first one."""
+    """Return the earliest step at which any run differs from the first one, or None."""
     compare = request.settings.compare
     names = (runs[0].run.label, "another run")
     steps = (compare_results(runs[0], run, compare, names).first_step for run in runs[1:])
@@ -290,7 +299,7 @@ def _first_diverging_step(request: GateRequest, runs: tuple[RunEvidence, ...]) -
 
 
 def _reduction(ended: EndedRuns, label: str) -> tuple[ReductionSpread | None, tuple[str, ...]]:
-    """The spread of a run's gradients, or a sentence why there is none."""
+    """Return the spread of a run's gradients, or a sentence that says why there is none."""
     if not ended.keeps_gradients(label):
         return None, ("the harness saved no gradients",)
     return ended.reduction_spread(label), ()
@@ -302,7 +311,10 @@ LEAST_RESULTS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """Results to derive tolerances from, what they are in words, and where the first was made."""
+    """The results to derive tolerances from, described in `words`.
+
+    `evidence` and `isolation` are those of the first measurement.
+    """
 
     runs: tuple[RunEvidence, ...]
     words: str
@@ -311,7 +323,10 @@ class Measured:
 
 
 def checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
-    """The ranges of steps as given; `SettingsError` where one would decide another's steps."""
+    """Return the ranges of steps as given.
+
+    Raises `SettingsError` for an invalid range, and for one that would decide the steps of another.
+    """
     taken: list[range] = []
     for place, text in enumerate(ranges):
         try:
@@ -320,6 +335,7 @@ def checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
             raise SettingsError(
                 f"--steps {error}", hint="Give it once for each range: --steps 1-10 --steps 11-20."
             ) from error
+        # the first matching tolerance decides, so a later range would never be used
         if text == EVERY and place < len(ranges) - 1:
             raise SettingsError(
                 f"--steps {text} takes every step that is left",
@@ -338,11 +354,11 @@ def checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def rerun(request: GateRequest, adapters: Adapters, runs: int | None) -> Measured:
-    """Rerun the default mode."""
+    """Rerun the default mode and return its results."""
     runs_asked = request.settings.noise.runs if runs is None else runs
     with prepare(request, adapters) as prepared:
         trainings = Trainings(prepared)
-        # only the numbers: no weights are kept
+        # tolerances need only metrics, so no weights are kept
         planned = tuple(replace(run, keep_values=False) for run in plan_noise(runs_asked))
         evidence = trainings.ended.evidence(tuple(trainings.run(run) for run in planned))
         isolation = trainings.ended.isolation.described
@@ -351,10 +367,11 @@ def rerun(request: GateRequest, adapters: Adapters, runs: int | None) -> Measure
 
 
 def from_folders(request: GateRequest, files: Files, folders: tuple[Path, ...]) -> Measured:
-    """Results that were measured elsewhere: evidence folders, or output folders that hold one.
+    """Return results that were measured elsewhere.
 
-    Of a folder with strict runs the first one counts, for the others repeat it, and of several
-    such folders of one environment the first; else every default run.
+    Each folder is an evidence folder, or an output folder that contains one. Of a folder with
+    strict runs only the first run counts, because the others repeat it. Of several such folders of
+    one environment, only the first folder counts. Without strict runs, every default run counts.
     """
     if len(folders) > MAX_FOLDERS:
         raise SettingsError(
@@ -363,12 +380,13 @@ def from_folders(request: GateRequest, files: Files, folders: tuple[Path, ...]) 
         )
     sets = [_read(request, files, folder) for folder in folders]
     for place, evidence in enumerate(sets):
-        # a copy is no second measurement, and would halve the spread
+        # a copy is no second measurement, and would make the spread look smaller
         if evidence in sets[:place]:
             raise EvidenceError(
                 f"{folders[place]}: is a copy of {folders[sets.index(evidence)]}",
                 hint="Give each measurement once.",
             )
+        # a difference between two codes would be taken for noise and widen the tolerance
         if evidence.snapshot_digest != sets[0].snapshot_digest:
             raise EvidenceError(
                 f"{folders[place]}: different code was trained there than in {folders[0]}",
@@ -402,6 +420,7 @@ def _read(request: GateRequest, files: Files, given: Path) -> EvidenceSet:
             hint="Name the folder that --out was given, or the `evidence` folder in it.",
         )
     evidence = read_evidence_apart(files, folder)
+    # other settings make another experiment, whose results are not comparable
     if evidence.training_digest != training_digest(request.settings):
         raise EvidenceError(
             f"{given}: was made under other training settings than {request.config_name} has",
@@ -413,7 +432,7 @@ def _read(request: GateRequest, files: Files, given: Path) -> EvidenceSet:
 
 
 def _one_each(runs: list[RunEvidence]) -> list[RunEvidence]:
-    """The first run of each environment: what is repeated bit for bit tells nothing new."""
+    """Return the first run of each environment: bitwise repeats add no information."""
     chosen: list[RunEvidence] = []
     for run in runs:
         if all(run.environment.moved(other.environment) for other in chosen):
@@ -424,7 +443,7 @@ def _one_each(runs: list[RunEvidence]) -> list[RunEvidence]:
 def calibration(
     request: GateRequest, measured: Measured, ranges: tuple[str, ...], confidence: float
 ) -> CalibrationDocument:
-    """Derive the tolerances; what they could not catch stands among the notes."""
+    """Derive the tolerances; the notes name the faults that they could not catch."""
     runs = measured.runs
     calibrated, notes = calibrate(runs, ranges, confidence, request.settings.compare.tolerances)
     uses = tuple(tolerance.use for tolerance in calibrated)

@@ -1,8 +1,8 @@
-"""Runs on each node of a cluster after a run: reads there what the run left there.
+"""Runs on each cluster node after a run and collects what the run left there.
 
-Small documents are copied into the shared folder within limits, with rank 0's state. Any other
-rank's state is digested by a confined child and stays. The report, with the digest of each copy,
-is written last. It holds no secret, and it parses nothing itself.
+Small documents and rank 0's state are copied into the shared folder, within limits. A confined
+child digests the states of other ranks, which stay on the node. The report, with the digest of each
+copy, is written last. The collector holds no secret and parses nothing itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from gate.text.digests import sha256_hex
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
 
-# what a training says of its own state is no look at it
+# digests that a training claims for its own state are never copied; the gate computes them itself
 NAME: Final = re.compile(f"(?!{HarnessFile.LEAVES}-){FILE_PATTERN}", re.ASCII)
 EXIT_NAME: Final = re.compile(r"exit-(0|[1-9][0-9]{0,5})\Z", re.ASCII)
 STATE_NAME: Final = re.compile(r"state-r([1-9][0-9]*)-([0-9]+)\.safetensors\Z", re.ASCII)
@@ -53,8 +53,8 @@ LARGE: Final = (".safetensors",)
 
 
 def main(folder: str, reports: str, token: str) -> None:
-    """Report what the run `token` left below `folder` of this node, and remove it."""
-    # what was imported meanwhile stays
+    """Report what the run `token` left below `folder` on this node, then remove it."""
+    # the imported modules stay for the whole process, so the collector need not look at them
     gc.freeze()
     gc.enable()
     number = int(os.environ["SLURM_NODEID"])
@@ -66,7 +66,7 @@ def main(folder: str, reports: str, token: str) -> None:
         report = collect(files, base, target, token, number, name)
         files.write_new(target / REPORT_NAME, report.model_dump_json().encode())
     except GateError as error:
-        # the gate shows its last lines
+        # the gate shows the last lines of this output
         sys.exit(str(error))
     finally:
         files.remove_tree(base)
@@ -75,11 +75,11 @@ def main(folder: str, reports: str, token: str) -> None:
 def collect(
     files: Files, base: Path, target: Path, token: str, number: int, name: str
 ) -> NodeReport:
-    """Copy and digest what is in `base/out`; of another run's folder nothing is taken.
+    """Copy and digest the files in `base/out`; ignore a folder of another run.
 
-    Raises `EvidenceError` for a link, a pipe, and for more than fits.
+    Raises `EvidenceError` for a link, a pipe, or more than the limits allow.
     """
-    # a task that could not start left another run's folder, or none
+    # if a task could not start, the folder is missing or belongs to another run
     here = files.exists(base / token)
     try:
         collected = dict(_collected(files, base / "out", target)) if here else {}
@@ -103,6 +103,7 @@ def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, str
     ]
     if len(names) > MAX_HARNESS_FILES:
         raise EvidenceError(f"the run left more than {MAX_HARNESS_FILES:,} files on this node")
+    # one budget for all documents of a node, because they are copied to the shared folder
     left = MAX_DOCUMENTS_BYTES
     for name in names:
         state = STATE_NAME.match(name)
@@ -136,11 +137,12 @@ def _exits(files: Files, base: Path) -> Iterator[tuple[str, int]]:
         if task is None:
             continue
         with suppress(StorageError, ValueError):
+            # a shell's exit code has 8 bits
             yield task[1], int(files.read_bytes(base / name, max_bytes=8)) & 0xFF
 
 
 def _steps(files: Files, out: Path) -> Iterator[tuple[str, int]]:
-    """The last step of each rank: for a message about a run that failed, nothing else."""
+    """Yield the last step of each rank, used only in the message about a failed run."""
     for name in files.list_names(out, max_names=MAX_NAMES):
         rank = STEPS_NAME.match(name)
         if rank is None:
@@ -152,7 +154,7 @@ def _steps(files: Files, out: Path) -> Iterator[tuple[str, int]]:
 
 
 def facts_of_this_node(name: str) -> NodeFacts:
-    """What this node is, as far as it tells."""
+    """Return what is known about this node."""
     path = os.environ.get("PATH", os.defpath)
     machine, hardware = machine_facts(path), node_hardware()
     drivers = {gpu.driver_version for gpu in machine.gpus}

@@ -1,4 +1,4 @@
-"""From a package to a call: which code, under whose settings, from where; and what came of it."""
+"""Turns a package into a gate call: which code, which settings, which place; and its result."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ MAX_CHANGED_LINES: Final = 1000
 
 
 class ReproductionOutcome(StrEnum):
-    """What came of it.
+    """The result of running a package again.
 
-    `within-tolerance` is by the tolerances of the package's own settings; `within-spread` by how
-    the numbers varied, then or here; `not-repeatable`: the runs here are not equal to each other;
-    `resume-differs`: the result is reproduced, and a run that was resumed here gives another one.
+    `within-tolerance` uses the tolerances of the package's own settings. `within-spread` uses how
+    the numbers varied, in the package or here. `not-repeatable` means that the runs here differ
+    from each other. `resume-differs` means that the result is reproduced, but a run that was
+    resumed here gives another one.
     """
 
     REPRODUCED = "reproduced"
@@ -83,7 +84,7 @@ class CodeSource(StrEnum):
 
 
 class EnvironmentPart(Document):
-    """A part of the environment, then and here; `details` names what moved of it."""
+    """A part of the environment, in the package and here; `details` names what moved in it."""
 
     name: str
     then: str
@@ -93,7 +94,7 @@ class EnvironmentPart(Document):
 
 
 class SealChecked(Document):
-    """Who sealed the package, by key id or by identity; both empty where nothing was checked."""
+    """Who sealed the package, by key id or identity; both are empty if no seal was checked."""
 
     key_id: str = ""
     identity: str = ""
@@ -105,14 +106,14 @@ class SealChecked(Document):
 
 
 class Reproduction(Document):
-    """What a package said then and what it came to here.
+    """The result in a package and the result here.
 
-    `commit` is the package's; `code` names another one that was run in its place, or
-    `work tree`, and is empty for the package's own. `wall_seconds` is the time from the first look
-    at the package to the answer, trainings included. `same_code`: the files that were trained are
-    those of then; else `changed_lines` of another commit, or `changed_files` of a work tree, say
-    what is not. `judged` is there where the package's level is judged by several seeds, `resume`
-    where the package's own call resumed a run and the runs here are equal.
+    `commit` is the package's. `code` is another commit that was run instead, or `work tree`, or
+    empty. `wall_seconds` is the time from opening the package to the answer, trainings included.
+    `same_code` says whether the trained files equal those of the package. If not, `changed_lines`
+    of another commit or `changed_files` of a work tree name the differences. `judged` is set if
+    several seeds decide the package's level. `resume` is set if the package's call resumed a run
+    and the runs here are equal.
     """
 
     schema_version: Literal["repro-gate.reproduction/1"] = REPRODUCTION_SCHEMA
@@ -140,12 +141,12 @@ class Reproduction(Document):
 
     @property
     def moved(self) -> tuple[EnvironmentPart, ...]:
-        """The parts of the environment that are not as then."""
+        """The environment parts that differ from the package's."""
         return tuple(part for part in self.environment if not part.same)
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 where it is reproduced, as a gate call has it."""
+        """0 if the package is reproduced, as for a gate call."""
         return ExitCode.PASS if self.outcome.good else ExitCode.FAIL
 
 
@@ -160,13 +161,14 @@ CLONE_HINT: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReproductionCall:
-    """What the caller asks for.
+    """The arguments of a reproduction.
 
-    `repository` is a folder of a clone; one that is not named, and is none, is no error where the
-    package holds the code. `code` is another commit to run, or None; `work_tree` runs the clone's
-    files as they are now. `data` has a path of this machine for names of declared data. `seeds`
-    trains so many seeds here, 0 for none beside those that the package's own level asks for.
-    `cluster` is where the runs go: this machine, whatever the package was made on, if not said.
+    `repository` is the folder of a clone. Without it the current folder is used. If the commit is
+    not there, the code in the package is used. `code` is another commit to run, or None.
+    `work_tree` runs the clone's files as they are now. `data` maps names of declared data to paths
+    on this machine. `seeds` is how many seeds to train here; 0 trains only those that the package's
+    own level needs. `cluster` is where the runs go; the default is this machine, even for a package
+    made on a cluster.
     """
 
     package: Path
@@ -181,7 +183,7 @@ class ReproductionCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenedPackage:
-    """A package whose code is at hand: what it says, and the request that runs it again."""
+    """A package whose code is available, with the request that runs it again."""
 
     kept: KeptEvidence
     call: CallDocument
@@ -196,15 +198,15 @@ def open_for_reproduction(
     files: Files,
     adapters_for: Callable[[Path], Adapters],
 ) -> OpenedPackage:
-    """Find the code, in the clone or else in the package, and make the request.
+    """Find the code in the clone or else in the package, and make the request.
 
-    Raises `EvidenceError` for a package that lacks what it takes, `RepositoryError` where the code
-    is nowhere, and `SettingsError` for a name of data that the package does not know, or an
-    output folder that is somebody's.
+    Raises `EvidenceError` for an incomplete package and `RepositoryError` if the code is nowhere.
+    Raises `SettingsError` for unknown names of data, or an output folder in other use.
     """
     recorded, settings = kept.call, kept.settings
     if recorded is None or settings is None:
         raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
+    # before anything is written: a package that contradicts itself must not be run
     _check_told(recorded, kept, settings)
     prepare_out(call.out, files)
     repository, source = _repository(call, recorded, files)
@@ -227,8 +229,8 @@ def open_for_reproduction(
 
 
 def check_same_file(kept: KeptEvidence, sealed_sha256: str) -> None:
-    """`AttestationError` where the package that was read is not the one whose seal holds."""
-    # it is opened once to be read and once to be verified: somebody may have replaced it between
+    """Raise `AttestationError` if the package that was read is not the one with the valid seal."""
+    # the file is opened once to be read and once to be verified; it may be replaced in between
     if kept.package_sha256 != sealed_sha256:
         raise AttestationError(
             "the package was replaced while it was checked",
@@ -237,7 +239,7 @@ def check_same_file(kept: KeptEvidence, sealed_sha256: str) -> None:
 
 
 def _check_told(recorded: CallDocument, kept: KeptEvidence, settings: GateSettings) -> None:
-    """Does the package agree with itself? Its seal covers all of it, if it has one."""
+    """Raise `EvidenceError` if the package contradicts itself; a seal covers all of it."""
     if kept.evidence.changed_files:
         raise EvidenceError(
             "the package was made from uncommitted changes",
@@ -260,6 +262,7 @@ def _repository(
     try:
         clone.resolve(recorded.commit)
     except RepositoryError as fault:
+        # other code can only come from a clone, so the package's source does not help
         if call.code is not None or call.work_tree or not recorded.source:
             raise RepositoryError(
                 f"commit {recorded.commit[:12]} is not available:  {fault.message}", hint=CLONE_HINT
@@ -274,7 +277,9 @@ def _repository(
 
 def _unpack_source(package: Path, commit: str, folder: Path, files: Files) -> None:
     pack = folder.with_name(SOURCE_MEMBER)
+    # one open file for both steps: the bytes at the position cannot be replaced in between
     with open_untrusted(files, package, package.name, max_bytes=MAX_PACKAGE_BYTES) as opened:
+        # a confined child parses the archive; this process only copies bytes
         start, size_bytes = read_apart(
             PLACE,
             lambda: _source_place(opened),
@@ -304,7 +309,7 @@ def _commit(
 
 
 def _settings_here(settings: GateSettings, call: ReproductionCall) -> GateSettings:
-    """The package's settings, with the paths that data has on this machine."""
+    """Return the package's settings with this machine's paths of data."""
     labels = {source.label for source in settings.data if source.kind is DataKind.PATH}
     unknown = sorted(call.data.keys() - labels)
     if unknown:
@@ -314,12 +319,12 @@ def _settings_here(settings: GateSettings, call: ReproductionCall) -> GateSettin
             hint=f"Data that it declares by a path: {known}.",
         )
     data = tuple(_data_here(source, call.data.get(source.label)) for source in settings.data)
-    # a package is anybody's: whose nodes a call takes is for the caller to say
+    # a package may come from anyone, so only the caller decides which nodes a call uses
     return settings.model_copy(update={"data": data, "cluster": call.cluster})
 
 
 def _data_here(source: DataSource, path: Path | None) -> DataSource:
     if path is None:
         return source
-    # under its old name: it is the same data set for the training, and in every report
+    # keep the old name: for the training and every report it is the same data set
     return source.model_copy(update={"path": str(path.absolute()), "name": source.label})

@@ -1,6 +1,7 @@
-"""What a pull request's head changes in settings, baseline and keys, beside the base commit's.
+"""Lists what head changes in settings, baseline and keys, compared with the base commit.
 
-Nothing here decides. Both sides are parsed strictly and cut short, in the confined process alone.
+The lists are informational. Both sides are parsed strictly and shortened, only in the confined
+process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gate.text.untrusted_text import masked
 
 MAX_CHANGES = 200
 MAX_ADDRESS = 200
-# the lists of a trusted root, and what one of each is called
+# the lists in a trusted root, with a name for one element
 SERVICES: Mapping[str, str] = MappingProxyType(
     {
         "tlogs": "log",
@@ -39,14 +40,14 @@ Facts = Mapping[str, str]
 def settings_changes(
     file: str, before: bytes | None, after: bytes | None
 ) -> tuple[PolicyChange, ...]:
-    """The keys of `repro-gate.yml` whose value is another; a default counts as a value."""
+    """Return the keys of `repro-gate.yml` whose values differ; defaults count as values."""
     return _changes(file, before, after, lambda data: dict(_flat(_settings(data, file))))
 
 
 def baseline_changes(
     folder: str, before: Mapping[str, bytes], after: Mapping[str, bytes]
 ) -> tuple[PolicyChange, ...]:
-    """Entries added and removed, and what is another in one, each by the name of its file."""
+    """Return added, removed and changed entries, each by the name of its file."""
     changes = [
         change
         for name in sorted({*before, *after})
@@ -61,7 +62,7 @@ def baseline_changes(
 def _of_entry(
     folder: str, name: str, before: bytes | None, after: bytes | None
 ) -> tuple[PolicyChange, ...]:
-    """An entry's changes, each with the entry's name before it: the folder is the policy file."""
+    """Return an entry's changes, with its name in front: the policy file is the folder."""
     changes = _changes(f"{folder}/{name}", before, after, lambda data: dict(_entry(data, name)))
     entry = name.removesuffix(".json")
     return tuple(
@@ -71,12 +72,15 @@ def _of_entry(
 
 
 def key_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[PolicyChange, ...]:
-    """Keys added, removed, replaced under their name, or given another status."""
+    """Return keys that were added, removed, replaced under their id, or given another status."""
     return _changes(file, before, after, lambda data: dict(_keys(data, file)))
 
 
 def root_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[PolicyChange, ...]:
-    """Authorities and logs added to and removed from a trusted root; another key is another one."""
+    """Return authorities and logs added to or removed from a trusted root.
+
+    A service with another key counts as another service.
+    """
     return _changes(file, before, after, lambda data: dict(_services(data, file)))
 
 
@@ -93,14 +97,14 @@ def _changes(
     except GateError as fault:
         whole = ("there", "gone") if after is None else ("", f"cannot be read: {fault.message}")
         return (_change(file, "the whole file", *whole),)
-    # compared as facts: a default that is written out is no change
+    # compare parsed facts, so that writing out a default is no change
     names = [name for name in sorted({*old, *new}) if old.get(name, "") != new.get(name, "")]
     changes = [
         _change(file, name, old.get(name, ""), new.get(name, "")) for name in names[:MAX_CHANGES]
     ]
     if len(names) > MAX_CHANGES:
         changes.append(_change(file, f"and {len(names) - MAX_CHANGES:,} more", "", ""))
-    # the bytes differ and no fact does: a comment, an order, a blank
+    # the bytes differ but no fact does: a comment, the order or white space
     return tuple(changes) or (_change(file, "formatting only", "", ""),)
 
 
@@ -118,7 +122,7 @@ def _settings(data: bytes, file: str) -> object:
 
 
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Keys with dots between them; a list is one value, since its order matters."""
+    """Yield values under dotted keys; a list is one value, because its order matters."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _flat(item, f"{path}.{key}" if path else str(key))
@@ -132,14 +136,14 @@ def _entry(data: bytes, name: str) -> Iterator[tuple[str, str]]:
     yield "recorded from", entry.commit
     yield "reason", entry.reason
     yield "checkpoint digest", captured_digest(entry.checkpoint.tensors)
-    # of every rank and of what the script saves: none of them changes without a word
+    # this digest covers every rank and the script's own files, so that no change goes unseen
     yield "digest of all states", entry.checkpoint.root
     if entry.checkpoint.sketches:
-        # they say how far a later result may be: none of them changes without a word either
+        # sketches bound how far a later result may move, so a change of them is shown too
         yield "sketches of weights", canonical_sha256(entry.checkpoint.sketches)
     for series in entry.metrics:
         last = series.points[-1].decimal if series.points else "no value"
-        # the last value alone would hide a change of the steps before it
+        # the last value alone would hide a change of earlier steps
         digest = canonical_sha256(series.model_dump())
         yield series.name, f"last {last}, series {digest[:12]}"
 
@@ -149,14 +153,14 @@ def _keys(data: bytes, file: str) -> Iterator[tuple[str, str]]:
         yield f"key {key.key_id}", key.status.value
         yield f"key {key.key_id}: public key", key.raw_bytes
         yield f"key {key.key_id}: comment", key.comment
-        # a later date lets seals count that did not
+        # a later date would make seals valid that were not
         yield f"key {key.key_id}: retired at", key.retired_at or ""
         yield f"key {key.key_id}: revoked at", key.revoked_at or ""
         yield f"key {key.key_id}: reason", key.reason
 
 
 def _services(data: bytes, file: str) -> Iterator[tuple[str, str]]:
-    """Each service of Sigstore's `TrustedRoot` by its address and a digest of all that it says."""
+    """Yield each service of Sigstore's `TrustedRoot`, by address and digest of its content."""
     root = parse_json(data, file)
     if not isinstance(root, dict):
         raise DocumentError(f"{file}: not a trusted root", hint=ROOT_HINT)
@@ -168,7 +172,7 @@ def _services(data: bytes, file: str) -> Iterator[tuple[str, str]]:
         for service in services:
             address = _address(service)
             digest = sha256_hex(canonical_json(service))
-            # a renewed service keeps its address: only the digest tells its keys apart
+            # a renewed service keeps its address; only the digest shows that its keys changed
             yield f"{SERVICES[name]} {address} ({digest[:12]})".replace("  ", " "), "trusted"
 
 

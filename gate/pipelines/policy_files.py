@@ -1,10 +1,9 @@
-"""Baselines, settings and keys of both commits, read by the confined process.
+"""Baselines, settings and keys of both commits; the confined process parses head's.
 
-Nothing here decides. The pull request's side is untrusted text, parsed strictly and cut short.
-
-The head is untrusted until it is merged. Its settings, baseline and trusted keys are shown beside
-the base commit's, and now and then they count: a base without settings takes the head's, and a new
-baseline may be accepted. Nothing of them is parsed in the process that later holds key and token.
+Head is untrusted until it is merged. Its settings, baseline and trusted keys are shown beside the
+base commit's, parsed strictly and shortened. In two cases they count: a base without settings uses
+head's, and a new baseline may be accepted. This process, which later holds key and token, parses
+none of them (T5).
 """
 
 from __future__ import annotations
@@ -53,27 +52,27 @@ from gate.verdict.history import History
 from gate.verdict.request import GateRequest
 
 BEFORE, AFTER = "base", "head"
-# a file, or a folder's files by names that are safe as paths (`committed_entries`)
+# a file, or a folder's files by names that are safe as paths (see `committed_entries`)
 Content = bytes | Mapping[str, bytes]
 ARCHIVE = "artifact.zip"
 
 
 class HeadFiles:
-    """Asks the reading process; it is made ready at the first question, most calls have none.
+    """Asks the confined reader, which starts at the first question, since most calls have none.
 
-    `beside` is the folder in which a folder of its own is made for as long as it is needed.
+    The reader's files are in a temporary folder below `beside`.
     """
 
     def __init__(self, adapters: Adapters, beside: Path) -> None:
         self._adapters = adapters
-        # a name that nobody can have guessed: the commit cannot hold a link there already
+        # a random name: the commit cannot have put a link there beforehand
         self._folder = beside / f".repro-gate-head-{secrets.token_hex(8)}"
         self._isolation: Isolation | None = None
         self._reader: FreshReader | None = None
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
-        """Nothing is done before the first question."""
+        """Start nothing before the first question."""
         return self
 
     def __exit__(
@@ -82,7 +81,7 @@ class HeadFiles:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave no folder, no process and no account behind."""
+        """Remove the folder, the process and the account."""
         if self._isolation is None:
             return
         try:
@@ -93,22 +92,22 @@ class HeadFiles:
             self._adapters.release()
 
     def settings(self, data: bytes, shown: str) -> GateSettings:
-        """The head's settings; raises what `parse_settings` raises."""
+        """Return head's settings; raise what `parse_settings` raises."""
         return self._ask(SettingsQuestion, data, shown)
 
     def baseline(self, entries: Mapping[str, bytes], shown: str) -> Baseline:
-        """The head's baseline from its entries' files; raises `DocumentError` for a broken one."""
+        """Return head's baseline from the files of its entries; raise `DocumentError` if broken."""
         return self._ask(BaselineQuestion, entries, shown)
 
     def entry(self, data: bytes, shown: str) -> BaselineEntry:
-        """A proposed entry; raises `DocumentError` for a broken one."""
+        """Return a proposed entry; raise `DocumentError` for a broken one."""
         return self._ask(EntryQuestion, data, shown)
 
     def archived_entry(self, fill: Callable[[Path], str]) -> BaselineEntry:
-        """The proposed entry in an artifact's archive, as untrusted as a head's.
+        """Return the proposed entry in an artifact's archive, which is as untrusted as head.
 
         `fill` writes the archive to a path and returns a name for messages. Raises `DocumentError`
-        for an archive without one.
+        for an archive without an entry.
         """
         reader = self._ready()
         path = self._folder / ARCHIVE
@@ -116,14 +115,14 @@ class HeadFiles:
         return reader.ask(ArchivedEntryQuestion(path=path, shown=shown))
 
     def history(self, data: bytes, shown: str) -> History:
-        """What earlier runs came to; raises `DocumentError` for a file that is no history."""
+        """Return the lines of earlier runs; raise `DocumentError` for a file that is no history."""
         answer = self._ask(HistoryQuestion, data, shown)
         return History(lines=answer.lines, problem=answer.problem)
 
     def changes(
         self, kind: type[ChangesQuestion], file: str, before: Content | None, after: Content | None
     ) -> tuple[PolicyChange, ...]:
-        """What the head changes in a policy file; an unreadable file is reported as that."""
+        """Return what head changes in a policy file; an unreadable file is a change too."""
         if before == after:
             return ()
         try:
@@ -146,7 +145,7 @@ class HeadFiles:
         if isinstance(content, bytes):
             self._adapters.files.write_bytes(path, content)
         else:
-            # one that an earlier question left may hold other files
+            # an earlier question may have left other files in this folder
             self._adapters.files.fresh_folder(path)
             for entry, data in content.items():
                 self._adapters.files.write_bytes(path / entry, data)
@@ -155,13 +154,13 @@ class HeadFiles:
     def _ready(self) -> FreshReader:
         if self._isolation is None:
             self._adapters.files.fresh_folder(self._folder)
-            # not as any settings say: no image is fetched to read a file
+            # independent of all settings: no image is downloaded to read a file
             plain = parse_settings(MINIMAL_FILE.encode(), "plain").model_copy(
                 update={"isolation": IsolationSettings()}
             )
             self._isolation = self._adapters.isolate(plain, (self._folder,))
         if self._reader is None:
-            # nothing is trained here, so the account is the reader's alone
+            # no training runs here, so the reader has the account for itself
             self._reader = self._ends.enter_context(
                 FreshReader(
                     self._adapters.files,
@@ -173,14 +172,14 @@ class HeadFiles:
         return self._reader
 
 
-# each is looked up in the clone, before anything is trained
+# each lookup is a call of git, made before anything is trained
 MAX_ENTRIES_LOOKED_UP = 20
-# of the whole folder
+# the limit on commits for the history of the whole folder
 MAX_COMMITS_WALKED = 200
 
 
 def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
-    """The base commit's baseline decides on a pull request, else the work tree's.
+    """Return the baselines; on a pull request the base commit's decides, else the work tree's.
 
     Raises `DocumentError` for a broken entry or folder, before anything is trained.
     """
@@ -201,13 +200,13 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
     shown = f"{path} at {request.commit[:12]}" if request.commit else path
     with HeadFiles(adapters, request.top) as head_files:
         head_baseline = refuse_future(head_files.baseline(after, shown), now, shown)
-    # another layout of the same entries is no other baseline
+    # the same entries in another layout are no new baseline
     new = None if head_baseline == trusted else head_baseline
     return Baselines(base=trusted, head=new, same_code=same_code)
 
 
 def committed_entries(git: Git, commit: str, path: str) -> Mapping[str, bytes] | None:
-    """The entries' files of a commit by their names, not parsed; None when it has no folder there.
+    """Return the unparsed files of a commit's entries, by name; None if it has no such folder.
 
     Raises `CommitError` and `DocumentError` for what cannot be a folder of entries.
     """
@@ -217,9 +216,9 @@ def committed_entries(git: Git, commit: str, path: str) -> Mapping[str, bytes] |
 
 
 def _same_code(trusted: Baseline | None, request: GateRequest, git: Git) -> frozenset[str]:
-    """The entries' commits that hold the same files as the commit under test.
+    """Return those of the entries' commits whose files equal the commit under test.
 
-    A commit that this clone lacks is not among them: then nothing is said of it.
+    A commit that this clone lacks is left out, because nothing is known about it.
     """
     folder = request.repository_path(request.settings.baseline.path) + "/"
     newest = sorted(trusted.entries if trusted else (), key=lambda entry: entry.recorded_at)
@@ -236,15 +235,15 @@ def _same_code(trusted: Baseline | None, request: GateRequest, git: Git) -> froz
 
 
 def work_tree_baseline(request: GateRequest, adapters: Adapters) -> Baseline | None:
-    """The baseline as it is in the work tree, None where there is none."""
+    """Return the baseline of the work tree, or None."""
     shown = request.repository_path(request.settings.baseline.path)
     return baseline_below(request.top, shown, adapters)
 
 
 def baseline_below(top: Path, shown: str, adapters: Adapters) -> Baseline | None:
-    """The baseline in the folder `shown` below another; None where there is none.
+    """Return the baseline in the folder `shown` below `top`, or None.
 
-    Raises `StorageError` for a link on the way, `DocumentError` for what is no baseline.
+    Raises `StorageError` for a link in the path, `DocumentError` for an invalid baseline.
     """
     adapters.files.refuse_links(top / shown, below=top)
     files = files_in(adapters.files, top / shown, shown)
@@ -252,7 +251,7 @@ def baseline_below(top: Path, shown: str, adapters: Adapters) -> Baseline | None
 
 
 def shown_baseline(request: GateRequest, adapters: Adapters) -> ShownBaseline | None:
-    """The work tree's baseline with the history of each entry's file; None where there is none."""
+    """Return the work tree's baseline with the history of each entry's file, or None."""
     baseline = work_tree_baseline(request, adapters)
     if baseline is None:
         return None
@@ -263,7 +262,7 @@ def shown_baseline(request: GateRequest, adapters: Adapters) -> ShownBaseline | 
     for number, entry in enumerate(baseline.entries):
         name = entry_name(entry)
         changed = [commit for commit in commits if name in commit.names][:MAX_COMMITS]
-        # each is read from the clone: of many entries the reasons of later ones are left out
+        # each reason is read from the clone, so those of later entries are left out
         reasons = number < MAX_ENTRIES_LOOKED_UP
         days = max(0, (now - datetime.fromisoformat(entry.recorded_at)).days)
         shown.append(
@@ -289,7 +288,7 @@ def shown_baseline(request: GateRequest, adapters: Adapters) -> ShownBaseline | 
 
 
 def _reason(git: Git, change: FolderCommit, path: str) -> str | None:
-    """What the entry gave as its reason in a commit; None where there is none that can be read."""
+    """Return the reason that the entry gave in a commit; None if it is unreadable."""
     try:
         data = git.read_file(change.commit, path)
         return None if data is None else read_entry(data, path).reason

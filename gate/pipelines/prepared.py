@@ -1,4 +1,4 @@
-"""What the runs of one call need, made before the first of them: code, data, places, a reader."""
+"""What the runs of one call need before the first starts: code, data, places and a reader."""
 
 from __future__ import annotations
 
@@ -37,26 +37,30 @@ from gate.verdict.request import GateRequest
 
 
 class Aside:
-    """Takes folders out of the way below `folder`, which is removed with all else of the call."""
+    """Moves folders out of the way into `folder`, which is removed at the end of the call.
+
+    Removing them at once would slow the next run down: a file system may create files slowly where
+    many were just removed (see `trees.set_aside`).
+    """
 
     def __init__(self, files: Files, folder: Path) -> None:
-        """Nothing is touched."""
+        """Only store references; nothing on disk is touched."""
         self._files = files
         self._folder = folder
         self._numbers = count()
 
     def put(self, path: Path) -> None:
-        """Free a path; nothing there is fine."""
+        """Free a path by moving its content away; a path without content is fine."""
         self._files.set_aside(path, self._folder / str(next(self._numbers)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """All that the runs of one call share, from before the first of them until after the last.
+    """Everything that the runs of one call share, from before the first until after the last.
 
-    `launchers` start what is trained in the environment of head, and in the base commit's own where
-    it has one. `no_base` says why the base commit cannot be run. `change` are the lines of the
-    change, as far as a run is told of them.
+    `launchers` start trainings in head's environment, and in the base commit's own if it has one.
+    `no_base` says why the base commit cannot run. `change` contains the changed lines, as far as a
+    run gets to know them.
     """
 
     request: GateRequest
@@ -78,17 +82,17 @@ class Prepared:
 
     @property
     def place(self) -> Path:
-        """Where the newest run that ended lies."""
+        """The folder of the newest run that ended."""
         return self.work / "run"
 
     @property
     def isolation(self) -> Isolation:
-        """How head's runs are kept apart."""
+        """The isolation of head's runs."""
         return self.launchers[Commit.HEAD].isolation
 
     @property
     def own_environments(self) -> bool:
-        """Whether the base commit trains in its own environment, and head in another."""
+        """Whether the base commit trains in an environment of its own, different from head's."""
         return Commit.BASE in self.launchers
 
     @property
@@ -98,18 +102,21 @@ class Prepared:
 
     @property
     def unrepeated(self) -> UnrepeatedData | None:
-        """What the preprocessing wrote differently when it ran again."""
+        """The files that the preprocessing wrote differently when it ran again, or None."""
         return self.preprocessing.unrepeated if self.preprocessing is not None else None
 
     @property
     def project(self) -> Project:
-        """Where the person's own files are, for a run that misses one."""
+        """The user's own files, to explain a run that misses one."""
         request = self.request
         folder = request.repository_path(".")
         return Project(top=request.top, folder=folder, files=self.adapters.files)
 
     def launcher(self, environment: Commit, commit: Commit) -> Launcher:
-        """Starts the runs of a commit in the environment of one; its preprocessing comes first."""
+        """Return the launcher for `commit` in the environment of `environment`.
+
+        If the commit's preprocessing has not run yet, it runs first.
+        """
         launcher = replace(
             self.launchers[environment],
             data=self.declared.fetched(commit),
@@ -124,14 +131,15 @@ class Prepared:
         return replace(launcher, data=self.declared.fetched(commit))
 
     def refuse_missing_base(self, planned: tuple[PlannedRun, ...]) -> None:
-        """Raise what keeps the base commit from being run, where a run is of that."""
+        """Raise the error that keeps the base commit from running, if a planned run needs it."""
         no_base = self.no_base or self.declared.base_fault
         if no_base is not None and any(run.commit is Commit.BASE for run in planned):
             raise no_base
 
     def refuse_changed(self) -> None:
-        """Raise `RunError` where code or data is no longer what the runs were given."""
-        # each run was a copy of it, and one run could have changed it for the next
+        """Raise `RunError` if code or data is no longer what the runs were given."""
+        # each run had a copy of the snapshot; a run that changed the snapshot changed all later
+        # runs
         check_snapshots(self.snapshots, self.adapters.files)
         self.declared.refuse_changed()
 
@@ -146,11 +154,11 @@ def prepare(
     at_a_time: int = 1,
     call: CallTime | None = None,
 ) -> Iterator[Prepared]:
-    """Export the code, decide how the training is isolated; leave no process and no copy behind.
+    """Export the code and decide on the isolation; at the end remove every process and copy.
 
-    `runs_base`: whatever the policy says. `recorded` is the declared data of the entry that may
-    judge. `at_a_time` is how many runs could go beside each other, where the machine can do that;
-    `call` keeps the time.
+    `runs_base` prepares the base commit even if the policy does not ask for it. `recorded` is the
+    declared data of the entry that may judge. `at_a_time` is how many runs could go side by side if
+    the machine allows it. `call` records times.
     """
     call = call or CallTime(adapters.clock)
     runs_base = runs_base or request.settings.policy.run_base_on_drift
@@ -158,14 +166,14 @@ def prepare(
         with call.own(OwnWork.PREPARING):
             work = _work_folder(request, adapters, begun)
             snapshots, no_base = export_all(request, adapters, work, runs_base=runs_base)
-            # asked now: git does not look at the clone once a training has run
+            # ask now: the gate does not let git look at the clone after a training
             ignored, untracked = adapters.git.ignored(), adapters.git.untracked()
             launchers = _launchers(request, adapters, work, call, begun)
             isolation = launchers[Commit.HEAD].isolation
             reader = _started_reader(adapters, isolation, begun)
             declared = _declared(request, adapters, isolation, reader, recorded)
             begun.callback(declared.store.close)
-            # what the confined process reads lies where no run has been yet
+            # the confined process reads from a folder where no run has been yet
             taken = run_folders(work / "run").taken
             locks = _locks(request, adapters, snapshots, reader, taken)
             declared.prepare(snapshots, taken)
@@ -192,7 +200,7 @@ def prepare(
                 processes=begun.enter_context(adapters.processes.together()),
                 aside=Aside(adapters.files, work / "used"),
             )
-            # head's preprocessing too runs before the first training, where ended runs will lie
+            # head's preprocessing also runs before the first training, in the place for ended runs
             prepared.launcher(Commit.HEAD, Commit.HEAD)
             adapters.files.fresh_folder(prepared.place)
         ends = begun.pop_all()
@@ -207,25 +215,24 @@ def _work_folder(request: GateRequest, adapters: Adapters, ends: ExitStack) -> P
     work = _work_place(request, adapters)
     prepare_out(request.out, adapters.files)
     ends.callback(adapters.release)  # last of all: the account owns files in the work folder
-    # registered before the folder is made: callbacks
-    # run backwards, so this one after the clean-up
+    # callbacks run in reverse order, so this one removes the folder after the clean-up
     ends.callback(adapters.files.remove_tree, work)
     ends.callback(drop_short_names, adapters.files, work / "run")
-    # others see a cluster's shared folder as well
+    # other users can see a cluster's shared folder, so it is closed to them
     adapters.files.fresh_folder(work, mode=0o700 if request.settings.cluster.on_nodes else 0o755)
     return work
 
 
 def _allocate(settings: GateSettings, adapters: Adapters) -> None:
-    """Wait for the nodes of a cluster, where the runs go to one.
+    """Wait for the nodes of a cluster, if the runs go to one.
 
-    Its time limit is reckoned from how many runs the call is likely to make.
+    The job's time limit is estimated from the number of runs that the call is likely to make.
     """
     if settings.cluster.on_nodes:
         seeded = len(settings.seeds) * max(1, len(settings.variants))
         runs = max(settings.repeats, settings.noise.runs) + seeded
         for run in adapters.cluster.cancel_orphans(adapters.progress.step):
-            # what it holds on to is not this call's to wait for
+            # a node may still hold files of the orphan; this call does not wait for it
             with suppress(StorageError):
                 adapters.files.remove_tree(_call_folder(settings.cluster, run))
         adapters.cluster.allocate(settings.cluster, runs, adapters.progress.step)
@@ -236,9 +243,9 @@ def _call_folder(cluster: ClusterSettings, run: str) -> Path:
 
 
 def _work_place(request: GateRequest, adapters: Adapters) -> Path:
-    """Below the output folder, or of a cluster in the folder that its nodes see.
+    """Return the work folder: below the output folder, or in the shared folder of a cluster.
 
-    Raises `RunError` where there is no such folder here.
+    Raises `RunError` if this machine has no such shared folder.
     """
     cluster = request.settings.cluster
     if cluster.folder is None or not cluster.on_nodes:
@@ -264,7 +271,7 @@ def _launchers(
         ends.enter_context(adapters.closed((request.out,), work / "run"))
     for environment in environments.values():
         ends.callback(adapters.clean_up, environment.isolation)
-        # what an earlier call under this account left would be there for the first run to find
+        # an earlier call's leftovers under this account would be visible to the first run
         adapters.clean_up(environment.isolation)
     harness = made_harness(adapters.files)
     return {
@@ -283,7 +290,10 @@ def _launchers(
 
 
 def _started_reader(adapters: Adapters, isolation: Isolation, ends: ExitStack) -> FreshReader:
-    """Trainings may live while it reads, and all of their account is ended with them."""
+    """Start the confined reader under an account of its own.
+
+    The reader works while trainings live. The end of a training ends every process of its account.
+    """
     reading = adapters.for_reading(isolation)
     ends.callback(adapters.clean_up, reading)
     return ends.enter_context(
@@ -310,7 +320,7 @@ def _locks(
     reader: FreshReader,
     taken: Path,
 ) -> dict[Commit, tuple[LockFile, ...]]:
-    """The lock files of every commit that may be trained; head's go into the package with it."""
+    """Return the lock files of every commit that may be trained; keep head's for the package."""
     trees = {which: snapshot.tree for which, snapshot in snapshots.items()}
     locks = locks_of_commits(request, trees, taken, adapters.files, reader.ask)
     head = snapshots[Commit.HEAD]

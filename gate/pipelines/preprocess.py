@@ -1,4 +1,4 @@
-"""The settings' own preprocessing: run twice before the first training, and compared."""
+"""The settings' preprocessing command: run twice before the first training, and compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_WHERE = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preprocessed:
-    """What a commit's preprocessing wrote."""
+    """The output of a commit's preprocessing."""
 
     output: Path
     fetched: FetchedData
@@ -32,9 +32,9 @@ class Preprocessed:
 
 
 class Preprocessing:
-    """Runs the command in the place of a training, and takes what it wrote out of reach.
+    """Runs the command like a training, and copies its output out of the training's reach.
 
-    `unrepeated` says how the two runs of head differ, if they do.
+    `unrepeated` describes how the two runs of head differ, if they do.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Preprocessing:
         ask: Ask,
         work: Path,
     ) -> None:
-        """`work` is the call's folder; nothing is touched yet."""
+        """`work` is the call's folder. Nothing is touched yet."""
         self._request = request
         self._made = made
         self._adapters = adapters
@@ -58,15 +58,16 @@ class Preprocessing:
         self.unrepeated: UnrepeatedData | None = None
 
     def is_due(self, which: Commit) -> bool:
-        """Whether the command has not run for this commit yet."""
+        """Decide whether the command has not run for this commit yet."""
         return which not in self._done
 
     def of_commit(self, which: Commit, launcher: Launcher, snapshot: Snapshot) -> Preprocessed:
-        """Twice for head; the base commit's, which is no suspect, once.
+        """Run the command twice for head and once for the base commit, which is not under test.
 
-        Raises `RunError` where the command fails or writes nothing, and `DataError` for what is
-        neither a file nor a folder.
+        Raises `RunError` if the command fails or writes nothing, and `DataError` for an output that
+        is neither a file nor a folder.
         """
+        # first, so that a failing command is not repeated for every run
         self._done.add(which)
         runs = (1, 2) if which is Commit.HEAD else (1,)
         outputs = [self._run(which, number, launcher, snapshot) for number in runs]
@@ -77,7 +78,8 @@ class Preprocessing:
         ]
         fetched = self._fetched(outputs[-1])
         if not launcher.isolation.shows_mounts and launcher.isolation.own_accounts:
-            # a link would lead where that account may not go
+            # a link would lead to a place that the training's account may not enter, so each run
+            # gets copies
             fetched = replace(fetched, source=None, copies=self._copies(outputs[-1], listings[-1]))
         self.unrepeated = self.unrepeated or self._unrepeated(outputs, described)
         return Preprocessed(output=outputs[-1], fetched=fetched, listing=listings[-1])
@@ -94,12 +96,14 @@ class Preprocessing:
             preprocesses=True,
             command=made.command,
         )
+        # the command has its own time limit and starts in the settings' folder, not in
+        # train.workdir
         own = replace(launcher, settings=_with_its_own_limits(launcher.settings, made))
         at_settings = replace(snapshot, workdir=self._request.repository_path("."))
         files.fresh_folder(self._work / "run")
         with self._adapters.progress.running(f"{label}: {' '.join(made.command)[:MAX_COMMAND]}"):
             own.run(planned, at_settings, folders)
-        # before anything is read: nobody is left who could change a file meanwhile
+        # before the gate reads a file: after this no process can change it
         self._adapters.clean_up(launcher.isolation)
         name = Path(made.out).name
         return self._taken(folders.tree, self._work / "preprocessed" / label / name, label)
@@ -107,6 +111,7 @@ class Preprocessing:
     def _taken(self, tree: Path, target: Path, label: str) -> Path:
         files, source = self._adapters.files, tree / self._place
         try:
+            # T3: the command may have left a link to a file that only the gate can read
             files.refuse_links(source, below=tree)
             if not files.exists(source):
                 raise RunError(
@@ -157,14 +162,15 @@ class Preprocessing:
         )
 
     def _where(self, outputs: list[Path], first: str) -> str:
-        """The place of the first difference in the first file; empty where that is not known."""
+        """Return where the first differing file first differs; empty if that is unknown."""
         files = self._adapters.files
         taken = run_folders(self._work / "run").taken
         files.fresh_folder(taken)
         copies = []
         for number, output in enumerate(outputs):
             source = output / first if first else output
-            # out of the closed folder, under a name that keeps its ending
+            # copied to a folder that the reader can open; the name keeps its suffix, which shows
+            # the format
             copy = taken / str(number) / (source.name or "file")
             files.fresh_folder(copy.parent)
             try:

@@ -1,8 +1,8 @@
-"""How a project starts its training: what its Makefile, shell scripts and README type.
+"""Finds how a project starts its training in its Makefile, shell scripts and README.
 
-Nothing is run. A command counts where it could be typed as it stands: one with a pipe, a variable
-or a placeholder does not. What only enters an environment, such as `uv run`, is left out: a
-training has no network with which to bring one up to date.
+Nothing is run. A command counts only if it could be typed as written, without pipe, variable or
+placeholder. A prefix that only enters an environment, such as `uv run`, is removed: a training has
+no network to update one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final, NamedTuple
 from gate.pipelines.scaffold import FRAMEWORKS, TELLING_NAME, Training, find_trainings
 
 PROJECT_FILE: Final = "pyproject.toml"
-# at the root, and shell scripts one folder below
+# only files at the root, and shell scripts in it or one folder below
 TELLING_FILE: Final = re.compile(
     r"(?:README(?:\.md|\.rst|\.txt)?|Makefile|justfile|(?:[A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+\.sh)"
 )
 MAX_LINE: Final = 1000
 RUNNERS: Final = frozenset(("uv", "poetry", "pdm", "pipenv", "rye", "conda", "mamba", "micromamba"))
-# of theirs: another option may add a package, and stays where it is
+# options of a runner that can be dropped; any other option may add a package, so it stays
 FLAGS: Final = frozenset(
     (
         *("--frozen", "--locked", "--no-sync", "--offline", "--quiet", "-q", "--all-extras"),
@@ -36,13 +36,14 @@ WITH_VALUE: Final = frozenset(
 )
 PYTHON: Final = re.compile(r"python(?:3(?:\.\d{1,2})?)?", re.ASCII)
 SHELL: Final = re.compile(r"[|&;<>$`(){}*?~\[\]]|\.\.\.|/path/to|\bYOUR\b", re.IGNORECASE)
+# possessive quantifiers: no backtracking over long runs of blanks in untrusted text
 PROMPT: Final = re.compile(r"\A\s*+(?:[$@>] ?)?\s*+")
 MODULE: Final = ("-m", "--module")
 ENTRY: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)", re.ASCII)
 
 
 class Shown(NamedTuple):
-    """A command: how it starts (launcher and its options), the script or module, what follows."""
+    """A command in a text: launcher with its options, script or module, arguments and the file."""
 
     launcher: tuple[str, ...]
     target: str
@@ -51,7 +52,7 @@ class Shown(NamedTuple):
 
 
 def without_runner(words: list[str]) -> tuple[list[str], str]:
-    """A command without what only enters an environment, and that, such as `uv run`."""
+    """Return a command without a prefix that only enters an environment, and that prefix."""
     if len(words) < 3 or words[0] not in RUNNERS or words[1] != "run":  # noqa: PLR2004 - and a program
         return words, ""
     place = 2
@@ -66,13 +67,16 @@ def without_runner(words: list[str]) -> tuple[list[str], str]:
     rest = words[place:]
     if not rest:
         return words, ""
-    # uv starts a script or module with its own Python
+    # `uv run` starts a script or a module with its own Python
     own = words[0] == "uv" and (rest[0] == "-m" or rest[0].endswith(".py"))
     return (["python", *rest] if own else rest), " ".join(words[:2])
 
 
 def trainings_of(sources: Mapping[str, str], texts: Mapping[str, str]) -> tuple[Training, ...]:
-    """The trainings of a work tree, started as the project does; `texts` maps other files."""
+    """Return the trainings of a work tree, started as the project itself starts them.
+
+    `sources` are the Python files, `texts` maps the names of other files to their texts.
+    """
     trainings = find_trainings(sources)
     if not trainings:
         return tuple(_console_scripts(texts.get(PROJECT_FILE, ""), sources))
@@ -81,7 +85,8 @@ def trainings_of(sources: Mapping[str, str], texts: Mapping[str, str]) -> tuple[
 
 
 def _started(training: Training, shown: list[Shown]) -> Training:
-    """The training with a launcher, or the options that it needs, where a text shows them."""
+    """Add the launcher or the required options to a training if a text shows them."""
+    # commands in a text start at the root, so they do not fit another working directory
     if training.workdir != ".":
         return training
     for shown_start in shown:
@@ -106,6 +111,7 @@ def _names(script: str) -> tuple[str, str]:
 def _shown(name: str, text: str) -> Iterator[Shown]:
     if TELLING_FILE.fullmatch(name) is None:
         return
+    # a backslash at the end of a line continues the command
     for line in text.replace("\\\n", " ").splitlines():
         typed = PROMPT.sub("", line)
         if len(typed) > MAX_LINE or SHELL.search(typed):
@@ -139,12 +145,14 @@ def _parsed(words: list[str], file: str) -> Shown | None:
 
 
 def _console_scripts(project: str, sources: Mapping[str, str]) -> Iterator[Training]:
-    """The functions that installed commands call, where one trains by its text or its name.
+    """Yield trainings from functions that installed commands call.
 
-    The command itself would import what is installed, which need not be the commit.
+    A function counts if its module or the command's name shows a training. The command itself is
+    not used, because it imports the installed package, which may differ from the commit.
     """
     try:
         document = tomllib.loads(project)
+    # deeply nested TOML exhausts the parser's recursion, and the file is untrusted
     except (tomllib.TOMLDecodeError, RecursionError):
         return
     for entries in (_table(document, "project"), _table(_table(document, "tool"), "poetry")):

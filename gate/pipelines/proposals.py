@@ -1,4 +1,4 @@
-"""A proposed baseline becomes the committed one: found, checked, shown, taken over."""
+"""Turns a proposed entry into a committed one: finds, checks, shows and accepts it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from gate.verdict.request import GateRequest
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 NAMED_SETTINGS = 8
 PIECE_BYTES = 1024 * 1024
+# GitHub packs artifacts as zip archives
 ARCHIVE_SUFFIX = ".zip"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """An entry that may be accepted, beside the one that it would replace or is nearest to.
+    """An entry that may be accepted, with the known entry that it would replace or is closest to.
 
-    `head` is the commit that is checked out, `package_sha256` the digest of the package that lies
-    beside the proposal, empty where none does. `entry` says what it would be in this clone: how far
-    it moves the result, whether it is far from its peers, how often it was recorded.
+    `head` is the commit that is checked out. `package_sha256` is the digest of the package beside
+    the proposal, or empty. `entry` is compared with this clone's entries: how far it moves the
+    result, whether it is far from its peers, how often it was recorded.
     """
 
     entry: BaselineEntry
@@ -42,7 +43,7 @@ class Proposal:
 
 
 def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
-    """What the last gate call in this clone proposed; `BaselineError` when it proposed nothing."""
+    """Return the last gate call's proposal in this clone; raise `BaselineError` without one."""
     path = request.out / PROPOSED_BASELINE
     if not adapters.files.exists(path):
         raise BaselineError(
@@ -52,6 +53,7 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
         )
     data = adapters.files.read_bytes(path, max_bytes=MAX_ENTRY_BYTES)
     proposal = proposal_of(request, adapters, read_entry(data, PROPOSED_BASELINE))
+    # the output folder may be from a call of another gate, or with older settings
     _refuse_other_training(
         proposal.entry,
         request,
@@ -62,9 +64,9 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
 
 
 def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposal:
-    """A proposal in a downloaded file, folder or archive, read in the confined process.
+    """Return a proposal from a downloaded file, folder or archive, read in the confined process.
 
-    Raises `BaselineError` where it does not fit this clone, `DocumentError` for a broken one.
+    Raises `BaselineError` if it does not fit this clone, `DocumentError` for a broken one.
     """
     if path.suffix == ARCHIVE_SUFFIX and not adapters.files.is_folder(path):
 
@@ -90,7 +92,11 @@ def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposa
 def archived_proposal(
     request: GateRequest, adapters: Adapters, fill: Callable[[Path], str]
 ) -> Proposal:
-    """A proposal in an artifact's archive, which `fill` writes to a path; raises as above."""
+    """Return a proposal from an artifact's archive, which `fill` writes to a path.
+
+    Raises the same errors as `proposal_at`.
+    """
+    # an artifact may come from a pull request's run, so this process does not parse it (T5)
     with HeadFiles(adapters, request.top) as untrusted:
         entry = untrusted.archived_entry(fill)
     return fitting(proposal_of(request, adapters, entry), request, adapters)
@@ -99,9 +105,9 @@ def archived_proposal(
 def accepted(
     request: GateRequest, adapters: Adapters, proposal: Proposal, reason: str, who: str
 ) -> Baseline:
-    """The work tree's baseline with the proposed entry, the reason why it may move, and who says.
+    """Return the work tree's baseline with the proposed entry, its reason and who accepts it.
 
-    Raises `BaselineError` where it rests on fewer equal runs than the settings ask for.
+    Raises `BaselineError` if the entry rests on fewer equal runs than the settings require.
     """
     entry, least = proposal.entry, request.settings.baseline.record_repeats
     if entry.equal_runs < least:
@@ -123,12 +129,12 @@ def accepted(
 
 
 def _outcome(entry: BaselineEntry) -> str:
-    """What the gate said of a proposal; what it moved from is measured again in this clone."""
+    """Return the gate's outcome for a proposal; the movement itself is measured again here."""
     return entry.moved.outcome if entry.moved is not None else ""
 
 
 def package_digest(folder: Path, adapters: Adapters) -> str:
-    """The digest of the package in a folder; it is hashed and nothing of it is read."""
+    """Return the digest of the package in a folder, or an empty text; the package is not parsed."""
     path = folder / PACKAGE
     if not adapters.files.exists(path):
         return ""
@@ -140,7 +146,7 @@ def package_digest(folder: Path, adapters: Adapters) -> str:
 
 
 def proposal_of(request: GateRequest, adapters: Adapters, offered: BaselineEntry) -> Proposal:
-    """A proposed entry beside what this clone has; raises for one of a future date."""
+    """Return a proposed entry compared with this clone's; raise for an entry with a future date."""
     refuse_future(Baseline(entries=(offered,)), adapters.clock.now(), PROPOSED_BASELINE)
     known = work_tree_baseline(request, adapters)
     nearest = select_entry(known, offered.environment, offered.training, ()).entry
@@ -149,10 +155,13 @@ def proposal_of(request: GateRequest, adapters: Adapters, offered: BaselineEntry
 
 
 def fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Proposal:
-    """Refuse what was made elsewhere from a commit, or by settings, that are not in this clone."""
+    """Return the proposal, or raise `BaselineError` if it does not belong to this clone.
+
+    Its commit has to be in the clone, and its settings have to be those of the work tree.
+    """
     entry = proposal.entry
     try:
-        # a name in the place of a hash would be resolved as a name
+        # a branch or tag name in the place of a hash would resolve too
         known = COMMIT.fullmatch(entry.commit) and adapters.git.resolve(entry.commit)
     except RepositoryError:
         known = None

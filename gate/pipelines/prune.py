@@ -1,7 +1,7 @@
-"""Lines of a history that are past their time are removed: a confined process says which those are.
+"""Removes expired lines from a history; a confined process decides which lines those are.
 
-No line is parsed here, where a store's login may be. What stays of a file is written before the
-file is removed, so a call that breaks off loses nothing.
+No line is parsed in this process, which may hold a store's credentials. The remaining lines of a
+file are written before the file is removed, so an interrupted call loses nothing.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """How many lines of each class stay, and how many went or would go."""
+    """How many lines of each class were kept, and how many were removed or would be."""
 
     kept: Mapping[LineClass, int]
     dropped: Mapping[LineClass, int]
 
 
 def prune(call: FleetCall, retention: Retention, *, dry_run: bool) -> Pruned:
-    """Remove what is past its time from the days of the call's window."""
+    """Remove expired lines from the days of the call's window."""
     store = opened_store(call.place, call.variables, call.files, call.git)
-    # refused before anything is written
+    # an empty removal raises for a store that cannot remove, before anything is written
     store.remove(())
     kept, dropped = Counter[LineClass](), Counter[LineClass]()
     with local_folder(call) as folder:
@@ -57,7 +57,7 @@ def prune(call: FleetCall, retention: Retention, *, dry_run: bool) -> Pruned:
         newest = frozenset(_apart(call, NEWEST, lambda: newest_lines_of_gates(reading)).lines)
         oldest_kept = retention.first_day(LineClass.OTHER)
         for day, names in by_day(folder.names(call.since.date())):
-            # of a newer day nothing goes
+            # days come in order, and no line of a newer day has expired
             if day >= oldest_kept:
                 break
             rest = _rest(call, folder, day, names, retention, newest)
@@ -81,7 +81,7 @@ def _rest(
 
 def _contents(folder: FolderStore, names: list[str]) -> Iterator[tuple[str, bytes]]:
     for name in names:
-        # a link, or a file of no history's size: it is no line, and is left alone
+        # leave a link or an over-long file alone: it contains no line
         with suppress(StorageError):
             yield name, folder.read(name)
 
@@ -97,12 +97,13 @@ def _apart(call: FleetCall, form: RecordForm[_Record], look: Callable[[], _Recor
 
 
 def _replace(store: HistoryStore, day: str, file: FileRest) -> None:
-    """Put what stays of a file in its place; a file that is another one by now is left alone."""
+    """Replace a file by its remaining lines; leave it alone if it has changed since it was read."""
     data = store.read(file.name)
     if sha256_hex(data) != file.sha256:
         return
     if file.kept:
         rows = rows_of(data)
         left = b"".join(rows[number] + b"\n" for number in file.kept)
+        # written first: a call that stops in between loses no line
         store.write(batch_name(day, left), left)
     store.remove((file.name,))

@@ -1,6 +1,6 @@
-"""A sealed package is sent where the settings say, a verdict to a tracker and to the history.
+"""Sends a sealed package to the registry, and a verdict to the tracker and the history.
 
-What fails there changes no verdict.
+No failure here changes the verdict.
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ MAX_WORDS: Final = 400
 def publish(
     gated: Gated, package: Package, sealing: Sealing, request: GateRequest, adapters: Adapters
 ) -> PublishedPackage:
-    """Push the package to the registry and tell the tracker; each fault becomes a sentence."""
+    """Push the package to the registry and record it in the tracker.
+
+    Each fault becomes a sentence in the result.
+    """
     publishing = request.settings.publish
+    # a job of a fork has no credentials (docs/forks.md)
     nowhere = publishing.oci is None and publishing.tracker is None
     if nowhere or request.from_fork:
         return NOT_PUBLISHED
@@ -70,13 +74,14 @@ def publish(
 
 
 def _wants_all(request: GateRequest) -> bool:
-    """Whether the tracker is to have every verdict; of one without a seal no file goes there."""
+    """Decide whether the tracker gets every verdict; without a seal no file is sent."""
     tracker = request.settings.publish.tracker
+    # settings of the pull request could name a server of its own
     return tracker is not None and tracker.settings.when == "always" and not request.by_own_rules
 
 
 def _why_not(request: GateRequest, sealing: Sealing) -> str:
-    """Why a pass stays here; empty where it may go."""
+    """Return why a pass must not leave this machine, or an empty text."""
     if request.by_own_rules:
         return "the settings, which say where to, come with the pull request"
     return sealing.why_not
@@ -85,6 +90,7 @@ def _why_not(request: GateRequest, sealing: Sealing) -> str:
 def _artifact(
     verdict: Verdict, package: Package, request: GateRequest, files: Files
 ) -> SealedArtifact:
+    # every seal beside the package, since a keyless seal has other files than one with a key
     names = files.list_names(package.path.parent, max_names=MAX_FILES)
     return SealedArtifact(
         package=SealedFile(
@@ -152,7 +158,7 @@ def _tracked(
         )
         run = tracked_run(gated.verdict, gated.evidence, artifact, request, words)
         if sealing.why_not or not run.passes:
-            # what nobody sealed stays here, and is no version of a model
+            # unsealed files are not sent, and an unsealed result becomes no version of a model
             run = replace(run, files=(), passes=False)
         tracked = adapters.publishers.tracker(tracking).track(run)
     except CancelledError:
@@ -163,6 +169,7 @@ def _tracked(
         )
         return replace(published, faults=(*published.faults, sentence))
     notes = (*published.notes, *tracked.notes)
+    # the limit was reached, so say that some values may be missing there
     if len(run.metrics) == MAX_METRICS:
         notes = (*notes, f"{names.title} has the first {MAX_METRICS:,} values of the metrics.")
     return replace(
@@ -175,7 +182,7 @@ def _tracked(
 
 
 def _signer(sealing: Sealing, artifact: SealedArtifact, files: Files) -> str:
-    """The identity of a seal without a key, or the id of the key in this call's own envelope."""
+    """Return the identity of a keyless seal, or the key id in this call's own envelope."""
     if sealing.identity is not None:
         return sealing.identity.name
     for seal in artifact.seals:
@@ -188,7 +195,7 @@ def _signer(sealing: Sealing, artifact: SealedArtifact, files: Files) -> str:
 
 
 def _sentence(what: str, raised: Exception) -> str:
-    """What is missing, why, and what to do: one text of a few sentences."""
+    """Return a few sentences: what is missing, why, and what to do."""
     fault = as_gate_error(raised)
     why = ": ".join((fault.message, *fault.details))
     return sentences(f"{what}: {why[:MAX_WORDS].rstrip('.')}.", fault.hint)
@@ -202,11 +209,11 @@ def keep_line(
     sealed: bool = False,
     cancelled: bool = False,
 ) -> tuple[str, ...]:
-    """Append the verdict's line and push its metrics; what became of each, in a sentence."""
+    """Append the verdict's line to the history and push its metrics; return a sentence for each."""
     publishing = request.settings.publish
     if publishing.history is None and publishing.pushgateway is None:
         return ()
-    # T2: credentials go where the base commit's settings say, and no fork's job has any
+    # T2: credentials go only where the base commit's settings say; a fork's job has none
     if request.from_fork or request.by_own_rules:
         return ("No line in the history: this pull request decides where it would go.",)
     try:

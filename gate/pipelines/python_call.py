@@ -1,4 +1,4 @@
-"""A gate call from Python: a test's own command and settings on top of repro-gate.yml."""
+"""A gate call from Python: a test's command and settings on top of repro-gate.yml."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ NO_SETTINGS: Final = b"version: 1\n"
 
 
 class PythonCall(Document):
-    """What a test or a notebook asks for; all but `start` goes on top of the settings file.
+    """The arguments of a test or a notebook; all but `start` go on top of the settings file.
 
-    `start` is the folder to look for the settings file in. `settings` has keys of that file.
-    `gate_id` and `out` are chosen from the command where they are empty. `update` takes the
-    result over as the baseline, for `reason`.
+    `start` is the folder from which the settings file is searched. `settings` has keys of that
+    file. `gate_id` and `out` are derived from the command if they are empty. `update` accepts the
+    result as the baseline, with `reason`.
     """
 
     start: str
@@ -65,7 +65,7 @@ class PythonCall(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnSettings:
-    """The project's settings file: its path below the root, and what is in it."""
+    """The project's settings file: its path below the root and its content, if it is `there`."""
 
     path: Path
     text: bytes
@@ -73,10 +73,10 @@ class OwnSettings:
 
 
 def python_request(call: PythonCall, files: Files) -> GateRequest:
-    """The request that a call from Python stands for.
+    """Return the request of a call from Python.
 
-    A call that trains what the settings file trains shares its baseline. Any other has a gate's id
-    and a baseline of its own, so that many tests of one repository do not meet.
+    A call that trains what the settings file trains shares its baseline. Any other call gets a gate
+    id and a baseline of its own, so that many tests of one repository do not collide.
     """
     start = Path(call.start)
     repository = GitRepository(start)
@@ -90,6 +90,7 @@ def python_request(call: PythonCall, files: Files) -> GateRequest:
     settings = _settings_apart(own, changes, call.gate_id)
     gate_id = settings.report.gate_id
     folder = "" if gate_id == DEFAULT_GATE else f"-{gate_id}"
+    # updating a baseline changes files of it, which must not block the next update
     changed = _changed_beside_baselines(repository)
     if changed and call.update:
         raise SettingsError(
@@ -104,7 +105,7 @@ def python_request(call: PythonCall, files: Files) -> GateRequest:
         out=Path(call.out or f"repro-gate-out{folder}"),
         base="",
         commit="" if changed else "HEAD",
-        # a test is about what is being worked on
+        # a test is about the work in progress
         allow_dirty=True,
     )
     text = reviewable_json(settings.model_dump(mode="json", by_alias=True, exclude_unset=True))
@@ -115,9 +116,9 @@ def python_request(call: PythonCall, files: Files) -> GateRequest:
 def accept_result(
     request: GateRequest, adapters: Adapters, delivered: DeliveredVerdict, reason: str, who: str
 ) -> tuple[str, ...]:
-    """Write the result of a call into the baseline; the paths written, none where it is equal.
+    """Write the result of a call into the baseline; return the written paths, none if it is equal.
 
-    Raises `BaselineError` where the result may not become a baseline.
+    Raises `BaselineError` if the result must not become a baseline.
     """
     if delivered.verdict.passes or not delivered.proposed_target:
         return ()
@@ -129,9 +130,10 @@ def accept_result(
 
 
 def test_gate_id(command: tuple[str, ...]) -> str:
-    """The id of a call without one: the command's words, with a digest where they are long."""
+    """Return the id of a call without one: the command's words, with a digest if they are long."""
     text = " ".join(command)
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._") or "test"
+    # the plain words are unique only if no character was replaced and nothing cut off
     if plain == text.replace(" ", "-") and len(plain) <= MAX_ID:
         return plain
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
@@ -159,12 +161,12 @@ def _changes(call: PythonCall) -> dict[str, Any]:
         train["command"] = list(call.command)
     if call.max_steps is not None:
         train["max_steps"] = call.max_steps
-    # what determinism costs is no question of a test, and would be two trainings more
+    # a test does not ask what determinism costs, and measuring it takes two more trainings
     return _joined({"cost": {"when": "never"}, "train": {}}, call.settings, {"train": train})
 
 
 def _refuse_two_answers(call: PythonCall) -> None:
-    """`SettingsError` where an argument and the settings of one call say two things."""
+    """Raise `SettingsError` if an argument and the settings of one call disagree."""
     section = call.settings.get("train")
     own = section if isinstance(section, dict) else {}
     if call.max_steps is not None and own.get("max_steps", call.max_steps) != call.max_steps:
@@ -190,7 +192,7 @@ def _same_command(other: object, command: tuple[str, ...]) -> bool:
 
 
 def _joined(*documents: dict[str, Any]) -> dict[str, Any]:
-    """The documents on top of each other; a list or a value replaces what was there."""
+    """Merge the documents key by key; a list or value of a later one replaces the earlier."""
     joined: dict[str, Any] = {}
     for document in documents:
         for key, value in document.items():
@@ -203,9 +205,10 @@ def _joined(*documents: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings_apart(own: OwnSettings, changes: dict[str, Any], gate_id: str) -> GateSettings:
-    """The settings file with the changes, read in a confined child.
+    """Return the settings file with the changes, parsed in a confined child.
 
-    What the file trains is under its own id; anything else has one of its own, and a baseline.
+    If the training is the file's own, the file's gate id applies. Any other training gets an id and
+    a baseline of its own.
     """
     form: RecordForm[GateSettings] = RecordForm(GateSettings)
 
@@ -223,6 +226,7 @@ def _settings_apart(own: OwnSettings, changes: dict[str, Any], gate_id: str) -> 
             "report": {"gate_id": name},
             "baseline": {"path": f"{OWN_FOLDER}{name}/baseline"},
         }
+        # the call's own settings come last, so that they can still name another baseline
         return _parsed(_joined(document, named, changes))
 
     return read_apart(form, merged, what=ARGUMENTS)
@@ -232,11 +236,11 @@ def _parsed(document: dict[str, Any]) -> GateSettings:
     try:
         return parse_settings(reviewable_json(document).encode(), ARGUMENTS)
     except SettingsError as fault:
-        # of a text that nobody has: its lines are nowhere to look at
+        # the user never sees this generated text, so its line numbers would mislead
         fault.details = tuple(LINE.sub("", detail) for detail in fault.details)
         raise
 
 
 def _changed_beside_baselines(git: Git) -> tuple[str, ...]:
-    """Uncommitted changes; those of baselines do not count, since no training reads them."""
+    """Return uncommitted changes outside baselines, which no training reads."""
     return tuple(path for path in git.changed_files() if f"/{OWN_FOLDER}" not in f"/{path}")

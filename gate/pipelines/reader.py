@@ -1,8 +1,8 @@
-"""A separate program: reads what a run left, writes one document, and holds no secret.
+"""The confined reader: a separate program that parses a run's files and holds no secret.
 
-The gate starts it once (`gate.pipelines.fresh_process`), and a child of it answers each question:
-parsing untrusted bytes in the process that later holds the key and the token would put both behind
-every mistake of a parser.
+The gate starts it once (`gate.pipelines.fresh_process`). It forks a child for each question, which
+answers with one document. The gate's own process later holds the key and the token: parsing
+untrusted bytes there would expose both to every mistake of a parser (T5).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from gate.verdict.history import read_history
 
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
-# each holds stretches as float64: a machine with a hundred cores must not run out of address space
+# each thread holds blocks as float64; a hundred threads would exhaust the limited address space
 COMPARING_THREADS = 8
 ALL_REDUCE_FILE = "all-reduce.json"
 MAX_ALL_REDUCE_BYTES = 64 * 1024
@@ -76,8 +76,8 @@ FILES = LocalFiles()
 
 
 def main(control: int) -> None:
-    """Answer the questions that come on the socket `control`, until it is closed."""
-    # slow to make: done once here, before the first child, and not by each of them
+    """Answer the questions that arrive on the socket `control`, until it is closed."""
+    # building these forms is slow: do it once here, so that every forked child has them
     for kind in READERS:
         kind.answer_form()
     _build(Document)
@@ -85,20 +85,20 @@ def main(control: int) -> None:
 
 
 def _build(kind: type[Document]) -> None:
-    """Have pydantic make what it needs to read and write records: each child would else do so."""
+    """Build the pydantic validators of all records now; otherwise each child builds them."""
     for record in kind.__subclasses__():
         record.model_rebuild()
         _build(record)
 
 
 def _answer(data: bytes) -> bytes:
-    """In a child that is limited already."""
+    """Answer one question in the child, which has its limits already."""
     question = read_question(data)
     return answered(question).model_dump_json(context=PACKED).encode("utf-8")
 
 
 def read_question(data: bytes) -> Question[Any]:
-    """The question, as the gate has written it."""
+    """Parse a question, which the gate itself has written."""
     shown = "the reading question"
     document = parse_json(data, shown)
     task = document.get("task") if isinstance(document, dict) else None
@@ -107,12 +107,12 @@ def read_question(data: bytes) -> Question[Any]:
 
 
 def answered(question: Question[Answer]) -> ReadingAnswer[Answer]:
-    """The answer to a question, or the fault that prevented one."""
+    """Return the answer to a question, or the fault that prevented it."""
     form = question.answer_form()
     try:
         answer = READERS[type(question)](question)
         return form.model_validate({"result": {"kind": "answer", "answer": answer}})
-    # the limit of address space: what was built is free again here, so there is room for an answer
+    # the limit of address space: the failed objects are free again here, so an answer fits
     except MemoryError:
         fault = ReadingFault(
             kind="EvidenceError",
@@ -124,7 +124,7 @@ def answered(question: Question[Answer]) -> ReadingAnswer[Answer]:
         known = ReadingFault.model_fields["kind"].annotation
         kind = type(error).__name__
         answers = {
-            # the asking side raises by this name, so only names that it knows may go out
+            # the gate raises this error by name, so send only names that it knows
             "kind": kind if kind in getattr(known, "__args__", ()) else "EvidenceError",
             "message": error.message[:MAX_TEXT],
             "hint": error.hint[:MAX_TEXT],
@@ -139,6 +139,8 @@ def _run(question: reading.RunQuestion) -> reading.RunAnswer:
         question.run,
         question.out,
         question.tree,
+        # captured by the gate from the process's output, so the training cannot rewrite it
+        # afterwards
         FILES.read_bytes(question.output, max_bytes=MAX_OUTPUT_BYTES),
         question.train,
         taken=question.taken,
@@ -148,7 +150,10 @@ def _run(question: reading.RunQuestion) -> reading.RunAnswer:
 
 
 def _nodes(question: reading.NodesQuestion) -> reading.NodesAnswer:
-    """A report that is about another run is one of another call that wrote there."""
+    """Read the report of every node.
+
+    `NodesQuestion.fits` refuses a report about another run.
+    """
     reports = []
     for number in range(question.nodes):
         shown = f"the report of node {number}"
@@ -189,6 +194,7 @@ def _leaves(state: ReadState) -> reading.StateAnswer:
         leaves=tuple(
             reading.ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in state.leaves
         ),
+        # the answer's length is limited, so names beyond the limit are dropped
         not_finite=tuple(leaf.path for leaf in state.not_finite[:MAX_NOT_FINITE]),
     )
 
@@ -206,7 +212,10 @@ def _distance(question: reading.DistanceQuestion) -> StateDistance:
 
 
 def _tensor_distances(difference: StateDifference) -> Iterator[TensorDistance]:
-    """In the order given; a leaf without numbers is left to the digests, which know of it."""
+    """Yield the distance of each tensor, in the order given.
+
+    Values without numbers are left out: the digests already show whether they differ.
+    """
     for difference_ in difference.differences:
         if difference_.numbers is not None:
             most = difference_.numbers.max_absolute
@@ -238,6 +247,7 @@ def _reduction(question: reading.ReductionQuestion) -> ReductionSpread | None:
 
 
 def _all_reduce(question: reading.AllReduceQuestion) -> AllReduceSpread:
+    # the ranks wrote the file, so it is as untrusted as a training's
     path = question.out / ALL_REDUCE_FILE
     data = FILES.read_bytes(path, max_bytes=MAX_ALL_REDUCE_BYTES)
     return read_document(AllReduceSpread, data, ALL_REDUCE_FILE)
@@ -250,7 +260,7 @@ def _settings(question: reading.SettingsQuestion) -> GateSettings:
 
 def _baseline(question: reading.BaselineQuestion) -> Baseline:
     baseline = read_entries(files_in(FILES, question.path, question.shown), question.shown)
-    # only a folder with entries is asked about
+    # the gate asks only about a folder that contains entries
     if baseline is None:
         raise DocumentError(f"{question.shown}: has no entry", hint="Commit an entry there.")
     return baseline
@@ -289,7 +299,7 @@ Changes = tuple[PolicyChange, ...]
 def _file_changes(
     compare: Callable[[str, bytes | None, bytes | None], Changes], question: reading.ChangesQuestion
 ) -> Changes:
-    """A file that a pull request's head brings, beside the base's."""
+    """Compare a policy file of a pull request's head with the base's."""
     before, after = (
         FILES.read_bytes(path, max_bytes=MAX_HEAD_BYTES) if path else None
         for path in (question.before, question.after)
@@ -323,6 +333,7 @@ def _data_pointers(question: reading.DataPointersQuestion) -> DataPointers:
 
 def _data_statistics(question: reading.DataStatisticsQuestion) -> tuple[DataStatistics, ...]:
     shown = question.shown or question.path.name
+    # bounded in size and time, because the data may be large and anyone's
     return data_statistics(
         FILES, question.path, shown, ReadingBudget(ReadingLimits(), time.monotonic)
     )
@@ -332,7 +343,7 @@ def _data_difference(question: reading.DataDifferenceQuestion) -> str:
     return first_difference(FILES, question.first, question.second)[:MAX_TEXT]
 
 
-# The one place that registers a question. Each is answered in a child of its own.
+# The one place that registers a question. A separate child answers each question.
 READERS: Mapping[type[Question[Any]], Callable[[Any], Any]] = MappingProxyType(
     dict(
         (

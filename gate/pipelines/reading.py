@@ -1,7 +1,7 @@
-"""The questions that the gate asks the process that reads what a run left, each with its answer.
+"""The questions that the gate asks the confined reader, each with the type of its answer.
 
-Here and not beside the readers: this process asks, and must not import a parser with a question.
-What answers one is a line of `gate.pipelines.reader.READERS`.
+They are not beside the readers because the gate's process imports them, and it must not import a
+parser. `gate.pipelines.reader.READERS` maps each question to the function that answers it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ANSWER_SCHEMA: Final = "repro-gate.reading-answer/1"
 MAX_TEXT = 4000
 MAX_POINTER_FILES: Final = 2000
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
-# the process that reads works in another folder
+# the reader has another working directory, so relative paths would not work there
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 Answer = TypeVar("Answer")
 
 
 class ReadingFault(Document):
-    """A fault that the reading process found; `kind` is the name of its class."""
+    """A fault that the reader found; `kind` is the class name of the error."""
 
     kind: Literal["DataError", "DocumentError", "EvidenceError", "SettingsError", "StorageError"]
     message: Text
@@ -48,23 +48,23 @@ class ReadingFault(Document):
 
 
 class ReadingResult(Document, Generic[Answer]):
-    """What was asked for."""
+    """A successful answer."""
 
     kind: Literal["answer"] = "answer"
     answer: Answer
 
 
 class ReadingAnswer(Document, Generic[Answer]):
-    """The one document that the reading process writes: what was asked for, or a fault."""
+    """The one document that the reader writes for a question: the answer, or a fault."""
 
     schema_version: Literal["repro-gate.reading-answer/1"] = ANSWER_SCHEMA
     result: Annotated[ReadingResult[Answer] | ReadingFault, Field(discriminator="kind")]
 
 
 class Question(Document, Generic[Answer]):
-    """What is asked; `Answer` is all that may come back, and bounds it.
+    """A question; the type `Answer` bounds everything that may come back.
 
-    A question of its own names its `task`, by which the reading process finds the function.
+    Every concrete question sets its own `task`, by which the reader finds the function.
     """
 
     schema_version: Literal["repro-gate.reading-question/1"] = QUESTION_SCHEMA
@@ -72,8 +72,8 @@ class Question(Document, Generic[Answer]):
 
     @classmethod
     def answer_form(cls) -> type[ReadingAnswer[Answer]]:
-        """What the answer is read and written by."""
-        # the type in the brackets of a base, which pydantic keeps
+        """Return the record type that writes and reads the answer."""
+        # pydantic keeps the type argument of a generic base in its metadata
         bases = (base for base in cls.__mro__ if issubclass(base, Question))
         named = (base.__pydantic_generic_metadata__["args"] for base in bases)
         (answer,) = next(args for args in named if args)
@@ -85,30 +85,30 @@ class Question(Document, Generic[Answer]):
     def read_by(
         cls, read: Callable[[Self], Answer]
     ) -> tuple[type[Question[Any]], Callable[[Any], Any]]:
-        """A line of the reader's table: only a function that gives this answer fits."""
+        """Return a row of the reader's table; the type checker verifies what `read` returns."""
         return cls, read
 
     def fits(self, answer: Answer) -> bool:
-        """Whether an answer is about what was asked."""
+        """Decide whether an answer belongs to this question; questions override it."""
         del answer
         return True
 
 
 class Ask(Protocol):
-    """Has the confined process read something, as `FreshReader.ask` does."""
+    """Asks the confined reader, like `FreshReader.ask`."""
 
     def __call__(
         self, question: Question[Answer], mounts: tuple[ReadOnlyMount, ...] = ()
     ) -> Answer:
-        """The answer; `mounts` are shown to the process."""
+        """Return the answer; `mounts` are made visible to the reader."""
         ...
 
 
-# What a run left.
+# Questions about the files of a run.
 
 
 class HarnessQuestion(Question[Answer], Generic[Answer]):
-    """About the harness's folder."""
+    """A question about the harness's folder `out`."""
 
     out: AbsolutePath
 
@@ -127,7 +127,7 @@ class NodesAnswer(Document):
 
 
 class NodesQuestion(Question[NodesAnswer]):
-    """What the nodes of a cluster say of the run `token`; `folder` has a folder for each."""
+    """The reports of the cluster's nodes about the run `token`; `folder` has a folder for each."""
 
     task: Literal["nodes"] = "nodes"
     folder: AbsolutePath
@@ -135,18 +135,18 @@ class NodesQuestion(Question[NodesAnswer]):
     nodes: int
 
     def fits(self, answer: NodesAnswer) -> bool:
-        """Every node once, and all of this run."""
+        """Accept exactly one report of each node, all about this run."""
+        # in order and complete: a missing report must not hide a rank
         numbers = [report.number for report in answer.reports]
         same = all(report.token == self.token for report in answer.reports)
         return same and numbers == list(range(self.nodes))
 
 
 class RunQuestion(HarnessQuestion[RunAnswer]):
-    """What a run did.
+    """The evidence of a run.
 
-    `tree` is the training's working directory, `output` the file with
-    what it printed, `taken` the copies that are read in the place of the harness's files of those
-    names.
+    `tree` is the training's working directory. `output` is the file with what the run printed.
+    `taken` maps names of the harness's files to the copies that are read instead.
     """
 
     task: Literal["run"] = "run"
@@ -157,12 +157,15 @@ class RunQuestion(HarnessQuestion[RunAnswer]):
     train: TrainSettings
 
     def fits(self, answer: RunAnswer) -> bool:
-        """How the run went is the gate's own record: what changes it has been overridden."""
+        """Accept only the gate's own record of how the run went.
+
+        A changed record means that the run's files have taken over the reader.
+        """
         return answer.evidence.run == self.run
 
 
 class RefusalsQuestion(HarnessQuestion[Annotated[tuple[Refusal, ...], Field(max_length=1000)]]):
-    """The operators that a failed run was refused."""
+    """The operators that torch refused in a failed run."""
 
     task: Literal["refusals"] = "refusals"
 
@@ -180,7 +183,7 @@ class TracesQuestion(HarnessQuestion[Traces]):
 
 
 class AllReduceQuestion(HarnessQuestion[AllReduceSpread]):
-    """What ranks told that all-reduced gradients."""
+    """The spread that ranks measured when they all-reduced kept gradients."""
 
     task: Literal["all-reduce"] = "all-reduce"
 
@@ -188,7 +191,7 @@ class AllReduceQuestion(HarnessQuestion[AllReduceSpread]):
 class CheckpointQuestion(HarnessQuestion[CheckpointLook]):
     """What a run left at `place` below its working directory `tree`.
 
-    `whole` is what the same question said of a complete checkpoint of the script.
+    `whole` is the answer to the same question about a complete checkpoint of the script.
     """
 
     task: Literal["checkpoint"] = "checkpoint"
@@ -197,32 +200,32 @@ class CheckpointQuestion(HarnessQuestion[CheckpointLook]):
     whole: CheckpointLook | None = None
 
 
-# Saved states.
+# Questions about saved states.
 
 
 class ReadLeaf(Document):
-    """A tensor of a kept state, as `TensorDigest` has it."""
+    """A tensor of a kept state, with name and digest as in `TensorDigest`."""
 
     name: str = Field(max_length=1000)
     sha256: str = Field(pattern=SHA256_PATTERN)
 
 
 class StateAnswer(Document):
-    """All tensors of a state, and the names of those that hold a NaN or an infinity."""
+    """All tensors of a state, and the names of those that contain a NaN or an infinity."""
 
     leaves: tuple[ReadLeaf, ...]
     not_finite: Annotated[tuple[str, ...], Field(max_length=MAX_NOT_FINITE)]
 
 
 class StateQuestion(Question[StateAnswer]):
-    """A state that the harness captured."""
+    """The digests of a state that the harness captured."""
 
     task: Literal["state"] = "state"
     path: AbsolutePath
 
 
 class SavedQuestion(Question[StateAnswer]):
-    """What the script saved; `shown` is the name of it for messages."""
+    """The digests of what the script saved; `shown` is its name in messages."""
 
     task: Literal["saved"] = "saved"
     path: AbsolutePath
@@ -231,49 +234,52 @@ class SavedQuestion(Question[StateAnswer]):
 
 
 class KeptQuestion(Question[Answer], Generic[Answer]):
-    """About a kept file, where the process cannot read: see `FreshReader.ask_of_kept`."""
+    """A question about a kept file, which the reader cannot open: see `FreshReader.ask_of_kept`."""
 
     first: AbsolutePath
 
 
 class DistanceQuestion(KeptQuestion[StateDistance]):
-    """How far two states are apart, tensor by tensor."""
+    """How far two states are apart, for each tensor."""
 
     task: Literal["distance"] = "distance"
     second: AbsolutePath
 
 
 class WeightsQuestion(KeptQuestion[WeightDistance]):
-    """How far two states are apart, all weights together."""
+    """How far two states are apart, as one distance over all weights."""
 
     task: Literal["weights"] = "weights"
     second: AbsolutePath
 
 
 class ReductionQuestion(KeptQuestion[ReductionSpread | None]):
-    """How far the sums of kept gradients move; None where none can be summed."""
+    """How far the sums of kept gradients move with the order of summation.
+
+    None if no gradients can be summed.
+    """
 
     task: Literal["reduction"] = "reduction"
 
 
-# Files of a pull request's head, of a branch, of an artifact. `shown` is the name for messages.
+# Questions about files of a pull request, a branch or an artifact. `shown` is the name in messages.
 
 
 class FileQuestion(Question[Answer], Generic[Answer]):
-    """About one file, or one folder."""
+    """A question about one file or one folder."""
 
     path: AbsolutePath
     shown: Text
 
 
 class SettingsQuestion(FileQuestion[GateSettings]):
-    """A head's settings."""
+    """The settings of a pull request's head."""
 
     task: Literal["settings"] = "settings"
 
 
 class BaselineQuestion(FileQuestion[Baseline]):
-    """A head's baseline, which is a folder."""
+    """The baseline of a pull request's head, which is a folder."""
 
     task: Literal["baseline"] = "baseline"
 
@@ -285,26 +291,26 @@ class EntryQuestion(FileQuestion[BaselineEntry]):
 
 
 class ArchivedEntryQuestion(FileQuestion[BaselineEntry]):
-    """A proposed entry in the archive of an artifact."""
+    """A proposed entry of a baseline inside the zip archive of an artifact."""
 
     task: Literal["archived-entry"] = "archived-entry"
 
 
 class HistoryAnswer(Document):
-    """As `History`."""
+    """The lines of earlier runs and a problem, as in `History`."""
 
     lines: Annotated[tuple[HistoryLine, ...], Field(max_length=MAX_HISTORY_LINES)]
     problem: Text
 
 
 class HistoryQuestion(FileQuestion[HistoryAnswer]):
-    """Earlier runs."""
+    """The lines of earlier runs in a history file."""
 
     task: Literal["history"] = "history"
 
 
 class PinnedPackagesQuestion(FileQuestion[PinnedPackages]):
-    """What of a requirements file may be installed."""
+    """The packages of a requirements file that the gate may install."""
 
     task: Literal["pinned-packages"] = "pinned-packages"
 
@@ -313,7 +319,7 @@ PolicyChanges = Annotated[tuple[PolicyChange, ...], Field(max_length=1000)]
 
 
 class ChangesQuestion(Question[PolicyChanges]):
-    """What a head changes in a file that decides; None is a side without it."""
+    """What head changes in a policy file; a side without the file is None."""
 
     before: AbsolutePath | None
     after: AbsolutePath | None
@@ -321,41 +327,41 @@ class ChangesQuestion(Question[PolicyChanges]):
 
 
 class SettingsChangesQuestion(ChangesQuestion):
-    """In the settings."""
+    """What head changes in the settings."""
 
     task: Literal["settings-changes"] = "settings-changes"
 
 
 class BaselineChangesQuestion(ChangesQuestion):
-    """In the baseline; both sides are folders."""
+    """What head changes in the baseline; both sides are folders."""
 
     task: Literal["baseline-changes"] = "baseline-changes"
 
 
 class KeyChangesQuestion(ChangesQuestion):
-    """In the trusted keys."""
+    """What head changes in the trusted keys."""
 
     task: Literal["key-changes"] = "key-changes"
 
 
 class RootChangesQuestion(ChangesQuestion):
-    """In the trusted root."""
+    """What head changes in the trusted root."""
 
     task: Literal["root-changes"] = "root-changes"
 
 
 class LocksQuestion(Question[Locks]):
-    """Lock files, the copy of each by its path in the commit."""
+    """The content of lock files; `copies` maps each path in the commit to its copy."""
 
     task: Literal["locks"] = "locks"
     copies: dict[str, AbsolutePath]
 
 
-# Declared data.
+# Questions about declared data.
 
 
 class DataPointersQuestion(Question[DataPointers]):
-    """Pointers to declared data, copied into `folder`."""
+    """The pointers to declared data that were copied into `folder`."""
 
     task: Literal["data-pointers"] = "data-pointers"
     folder: AbsolutePath
@@ -365,7 +371,7 @@ class DataPointersQuestion(Question[DataPointers]):
 class DataStatisticsQuestion(
     Question[Annotated[tuple[DataStatistics, ...], Field(max_length=MAX_STATISTICS)]]
 ):
-    """Simple statistics of a file or folder; the suffix of `shown` tells the format of a file."""
+    """Simple statistics of a file or folder; the suffix of `shown` gives the format of a file."""
 
     task: Literal["data-statistics"] = "data-statistics"
     path: AbsolutePath
@@ -373,7 +379,7 @@ class DataStatisticsQuestion(
 
 
 class DataDifferenceQuestion(Question[Text]):
-    """Where two files that preprocessing wrote first differ."""
+    """The first difference of two files that the preprocessing wrote."""
 
     task: Literal["data-difference"] = "data-difference"
     first: AbsolutePath

@@ -1,7 +1,7 @@
-"""Many proposals of many gates, judged together: what a moved environment explains is taken over.
+"""Judges many proposals of many gates together, and accepts what a moved environment explains.
 
 After a new image or driver every gate proposes an entry. A result that moved while its environment
-did not is somebody's code: that one is refused, and named.
+did not is caused by code: that proposal is refused and named.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from gate.text.document import Document, Timestamp
 from gate.verdict.request import GateRequest
 
 REFRESH_SCHEMA: Final = "repro-gate.baseline-refresh/1"
-# proposals of one call, and how deep below the folder of --from they may lie
+# the most proposals of one call, and how deep below the folder of --from they are searched
 MAX_OFFERED: Final = 1000
 MAX_NAMES: Final = 10_000
 MAX_DEPTH: Final = 4
@@ -55,7 +55,7 @@ Text = Annotated[str, Field(max_length=1000)]
 
 
 class RefreshState(StrEnum):
-    """What becomes of a proposal: the first three are written."""
+    """The decision on a proposal; the first three states are written to the baseline."""
 
     MOVED = "moved with its environment"
     EQUAL = "equal in its new environment"
@@ -71,10 +71,10 @@ WRITTEN: Final = frozenset((RefreshState.MOVED, RefreshState.EQUAL, RefreshState
 class RefreshRow(Document):
     """A proposal in the table.
 
-    `changed` are the parts of the environment that moved since the nearest entry, `movement` is the
-    worst of what moved. `noise` is the same difference in multiples of what the entries of other
-    environments are apart there; None with fewer than two. `score` is 100 for equal bits, 50 at the
-    tolerance (else at the noise), and falls to 0: 100 / (1 + multiple).
+    `changed` are the environment parts that moved since the nearest entry. `movement` is the
+    largest difference of a metric. `noise` is that difference as a multiple of the spread between
+    entries of other environments; None with fewer than two. `score` is 100 for equal bits, 50 at
+    the tolerance (or else at the noise), and falls towards 0: 100 / (1 + multiple).
     """
 
     source: Text
@@ -103,7 +103,7 @@ class RefreshTable(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offered:
-    """A proposal from `source`, or the `fault` why there is none."""
+    """A proposal from `source`, or the `fault` that explains why there is none."""
 
     source: str
     entry: BaselineEntry | None = None
@@ -113,7 +113,7 @@ class Offered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowAndProposal:
-    """A row, and for one that is written the gate and the proposal that it is about."""
+    """A row of the table; a judged row also has its gate's request and the proposal."""
 
     row: RefreshRow
     request: GateRequest | None = None
@@ -123,7 +123,7 @@ class RowAndProposal:
 def downloaded(
     adapters: Adapters, top: Path, archives: Sequence[tuple[str, Callable[[Path], str]]]
 ) -> tuple[Offered, ...]:
-    """The proposals in artifacts, each read in the confined process."""
+    """Return the proposals in artifacts, each read in the confined process."""
     proposals = []
     with HeadFiles(adapters, top) as untrusted:
         for source, fill in archives:
@@ -136,7 +136,10 @@ def downloaded(
 
 
 def in_folder(adapters: Adapters, top: Path, folder: Path) -> tuple[Offered, ...]:
-    """The proposals in files and archives below a folder; `BaselineError` where there is none."""
+    """Return the proposals in files and archives below a folder.
+
+    Raises `BaselineError` if there are none or too many.
+    """
     files = adapters.files
     if not files.is_folder(folder):
         raise BaselineError(f"{folder}: no such folder", hint="Name the folder of the downloads.")
@@ -184,7 +187,7 @@ def _read(untrusted: HeadFiles, adapters: Adapters, path: Path, source: str) -> 
 def refresh_rows(
     requests: Sequence[GateRequest], adapters: Adapters, offered: Sequence[Offered]
 ) -> tuple[RowAndProposal, ...]:
-    """What becomes of each proposal: written, known already, or refused with the reason."""
+    """Decide on each proposal: written, already known, or refused with the reason."""
     rows = tuple(_row(requests, adapters, offer) for offer in offered)
     return tuple(_beside_others(number, rows) for number in range(len(rows)))
 
@@ -194,6 +197,7 @@ def _row(requests: Sequence[GateRequest], adapters: Adapters, offered: Offered) 
     if entry is None:
         return RowAndProposal(row=_refused(offered, offered.fault))
     fits = [request for request in requests if _is_of(entry, request)]
+    # a proposal for two gates would be written to one of them by chance
     if len(fits) != 1:
         names = ", ".join(_config(request) for request in fits or requests)
         which = "several gates train this" if fits else "no gate trains this under these settings"
@@ -202,7 +206,7 @@ def _row(requests: Sequence[GateRequest], adapters: Adapters, offered: Offered) 
     try:
         fitted = fitting(proposal_of(request, adapters, entry), request, adapters)
         proposal = replace(fitted, package_sha256=offered.package_sha256)
-        # refuses what rests on too few runs
+        # raises for a proposal that rests on too few runs
         accepted(request, adapters, proposal, "refresh", "")
     except GateError as fault:
         return RowAndProposal(row=_refused(offered, fault.message, request))
@@ -278,10 +282,12 @@ def _words(entry: BaselineEntry) -> str:
 def _state(
     movement: Movement | None, moved: tuple[str, ...], entry: BaselineEntry, known: BaselineEntry
 ) -> tuple[RefreshState, str]:
+    # other data explains a moved result, so the environment would be blamed wrongly
     if not same_data(known.data, entry.data):
         return RefreshState.REFUSED, "the declared data is not that of the entry"
     if movement is None:
         return (RefreshState.EQUAL if moved else RefreshState.KNOWN), ""
+    # an equal environment cannot move a result, so the code did: refuse it here
     if not moved:
         return RefreshState.REFUSED, "the result moved, and its environment did not"
     if movement.structure:
@@ -292,12 +298,16 @@ def _state(
 def _noise(
     movement: Movement | None, entry: BaselineEntry, baseline: Baseline | None
 ) -> float | None:
-    """The worst difference in multiples of what other environments' entries are apart there."""
+    """Return the difference as a multiple of the spread between other environments' entries.
+
+    None with fewer than two such values, or if they are equal.
+    """
     if movement is None or movement.step is None or baseline is None:
         return None
     values = [
         value
         for known in baseline.entries
+        # provisional entries are far from their peers and would widen the spread
         if known.training == entry.training and not known.provisional
         for series in known.metrics
         if series.name == movement.metric
@@ -308,11 +318,12 @@ def _noise(
         return None
     difference = abs(float(movement.after) - float(movement.before))
     noise = difference / (max(values) - min(values))
+    # the quotient overflows for a tiny spread, and JSON has no infinity
     return noise if math.isfinite(noise) else None
 
 
 def score_of(movement: Movement | None, noise: float | None) -> float:
-    """100 for equal bits, 50 at the tolerance or else at the noise, towards 0 beyond it."""
+    """Return 100 for equal bits, 50 at the tolerance or else the noise, towards 0 beyond it."""
     if movement is None:
         return 100.0
     multiple = noise if movement.tolerances is None else movement.tolerances
@@ -322,7 +333,10 @@ def score_of(movement: Movement | None, noise: float | None) -> float:
 
 
 def _beside_others(number: int, every: Sequence[RowAndProposal]) -> RowAndProposal:
-    """Of two for one place the newer counts, but two results of one commit are none."""
+    """Return the row after comparing it with rivals for the same place in the baseline.
+
+    The newer of two commits wins. Two different results of one commit are both refused.
+    """
     own = every[number]
     if own.proposal is None or own.row.state not in WRITTEN:
         return own
@@ -337,6 +351,7 @@ def _beside_others(number: int, every: Sequence[RowAndProposal]) -> RowAndPropos
             state = RefreshState.REFUSED
             why = f"{rival.row.source} gave a different result for the same commit and environment"
             break
+        # the position breaks a tie of equal times, so that exactly one of the two is written
         if (other.recorded_at, place) > (mine.recorded_at, number):
             state = RefreshState.OLDER
     return replace(own, row=own.row.model_copy(update={"state": state, "why": why}))

@@ -1,4 +1,4 @@
-"""A package is run again here, and judged by its own numbers: no baseline is asked."""
+"""Runs a package again on this machine and judges it by its own numbers, without a baseline."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ PACKAGE_SIDE: Final = "the package"
 WORK_TREE: Final = "work tree"
 Opened = tuple[KeptEvidence, SealChecked]
 OPENED: Final[RecordForm[Opened]] = RecordForm(Opened)
-# the caller says who has to have sealed a package
+# the caller decides who has to have sealed the package
 Verified = Callable[[Path, Expected], VerifiedPackage]
 RESUMES: Final = frozenset((ResumeState.EXACT, ResumeState.WITHIN))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Seen:
-    """What was run here, beside what the package holds."""
+    """The results of the runs here, compared with those in the package."""
 
     evidence: EvidenceSet
     then: RunEvidence
@@ -92,20 +92,21 @@ def checked_and_run(
     files: Files,
     adapters_for: Callable[[Path], Adapters],
 ) -> Reproduction:
-    """Check a package's seal, and run it again; without `verified` nobody is asked who sealed it.
+    """Check a package's seal and run the package; without `verified` the seal is not checked.
 
-    Raises `AttestationError` where the seal does not hold, and what `reproduce` raises.
+    Raises `AttestationError` for an invalid seal, and what `reproduce` raises.
     """
     started_at = SystemClock().now()
-    # before anything runs: what is started below is the package's own command
+    # checked before anything runs: the package itself names the command that is started below
     kept, seal = _opened(call.package, verified, files)
+    # the package is read before the output folder is claimed, so an unusable one changes nothing
     with held_out(call.out, files):
         opened = open_for_reproduction(call, kept, files, adapters_for)
         return reproduce(opened, seal, seeds=call.seeds, started_at=started_at)
 
 
 def _opened(package: Path, verified: Verified | None, files: Files) -> Opened:
-    """What the package holds and who sealed it, read in a confined child."""
+    """Read in a confined child what the package contains and who sealed it."""
 
     def look() -> Opened:
         kept = open_kept_package(files, package)
@@ -121,12 +122,14 @@ def _opened(package: Path, verified: Verified | None, files: Files) -> Opened:
 
 
 def _seal_checked(package: Path, kept: KeptEvidence, verified: Verified | None) -> SealChecked:
-    """Who sealed the package; `AttestationError` where its seal does not hold."""
+    """Return who sealed the package; raise `AttestationError` for an invalid seal."""
     if verified is None:
         return SealChecked()
     if kept.call is None:
         raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
+    # the seal must be about the commit that the package itself names as its own
     seal = verified(package, Expected(commit=kept.call.commit))
+    # the file was opened twice; refuse it if it was replaced in between
     check_same_file(kept, seal.package_sha256)
     return SealChecked(key_id=seal.key_id, identity=seal.identity)
 
@@ -138,12 +141,12 @@ def reproduce(
     seeds: int,
     started_at: datetime,
 ) -> Reproduction:
-    """Run the package's commit twice or more, and compare with what the package holds.
+    """Run the package's commit at least twice and compare with the package's results.
 
-    Raises what a gate call raises where a run fails, and `EvidenceError` for a package that holds
-    no strict run.
+    Raises what a gate call raises for a failed run, and `EvidenceError` for a package without a
+    strict run.
     """
-    # asked now: git does not look at a clone that was trained beside
+    # asked now: git does not look at the clone after a training
     changed = _changed_lines(opened)
     seen = _run(opened, seeds)
     outcome = _outcome(seen, opened.kept.settings or opened.request.settings)
@@ -178,7 +181,7 @@ def reproduce(
 
 
 def _changed_lines(opened: OpenedPackage) -> tuple[ChangedLines, ...]:
-    """What another commit than the package's changes."""
+    """Return the changed lines if another commit than the package's is run."""
     commit, other = opened.kept.evidence.commit, opened.request.commit
     if other is None or other == commit:
         return ()
@@ -198,10 +201,10 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
         names = (PACKAGE_SIDE, runs[0].run.label)
         against = compare_results(then, runs[0], settings.compare, names)
         differs = repeat.numerically_equal and not against.numerically_equal
-        # those of the package, where it has some, or as many as are asked for
+        # as many seeds as are requested, or else the package's own
         if differs and (seeds or kept.seeded):
             further = run_seeds(trainings, runs[0])
-        # the package's own call did, and of runs that differ a resume says nothing
+        # only if the package's call resumed too; if runs differ, a resume proves nothing
         resumes = kept.resume is not None and repeat.numerically_equal
         resumed = run_resumed(trainings, runs[0]) if resumes else ()
         evidence = trainings.ended.evidence((*runs, *resumed), further)
@@ -214,7 +217,7 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
             details=fault.details,
         )
     same_code = evidence.snapshot_digest == kept.snapshot_digest
-    # with other code a spread would excuse the very change that is asked about
+    # with other code, a spread would excuse the very change that the user asks about
     excusable = same_code and not against.numerically_equal
     return _Seen(
         evidence=evidence,
@@ -229,10 +232,11 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
 
 
 def _with_seeds(request: GateRequest, seeds: int) -> GateRequest:
-    """The same call with so many seeds of its own, where the caller asks for them."""
+    """Return the request with `seeds` seeds of its own, if the caller asks for some."""
     if not seeds:
         return request
     settings = request.settings
+    # seeds follow train.seed and wrap around at 2^32, the limit of NumPy's seed
     seeds_asked = tuple((settings.train.seed + number) % SEEDS_END for number in range(seeds))
     policy = settings.policy.model_copy(update={"level": Level.STATISTICAL})
     here = settings.model_copy(update={"seeds": seeds_asked, "policy": policy})
@@ -246,7 +250,7 @@ def _spread(
     seeds: int,
     settings: GateSettings,
 ) -> tuple[MetricSpread, ...]:
-    """Each metric's last value against how it varies: over seeds where there are some."""
+    """Compare each metric's last value with its spread, over seeds if there are any."""
     then = kept.runs_of(RunMode.STRICT)[0]
     if seeds:
         results = _with_first(first, further, settings)
@@ -271,7 +275,7 @@ def _with_first(
 
 
 def _judged(kept: EvidenceSet, evidence: EvidenceSet, settings: GateSettings) -> LevelResult | None:
-    """What the package's own level says of the seeds then and here."""
+    """Apply the package's own level to its seeds and to those trained here."""
     if not settings.policy.level.needs_seeds or unfit_seeds(evidence, settings):
         return None
     return judge_level(
@@ -280,12 +284,13 @@ def _judged(kept: EvidenceSet, evidence: EvidenceSet, settings: GateSettings) ->
 
 
 def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
-    """What came of it; a resume is asked about where all else is reproduced."""
+    """Return the outcome; a resume matters only if everything else is reproduced."""
     outcome = _outcome_of_runs(seen, settings)
     resume = seen.resume
     if not outcome.good or settings.policy.resume == "warn" or resume is None:
         return outcome
     state = resume.state
+    # a torn checkpoint after a kill is a failed resume, even if the resumed run is equal
     if state in RESUMES and resume.torn is None:
         return outcome
     if state is ResumeState.NOT_REPEATED:
@@ -294,7 +299,8 @@ def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
 
 
 def _outcome_of_runs(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
-    """The first answer that holds, the strictest first."""
+    """Return the first outcome that applies, from the strictest on."""
+    # asked first: runs that differ here say nothing about the package
     if not seen.repeat.numerically_equal:
         return ReproductionOutcome.NOT_REPEATABLE
     answer = answer_of(seen.comparison, settings)
@@ -309,7 +315,7 @@ def _outcome_of_runs(seen: _Seen, settings: GateSettings) -> ReproductionOutcome
             if level is not None and seen.same_code
             else ReproductionOutcome.DIFFERS
         )
-    # where nothing moved, the same bits are promised: there a spread excuses nothing
+    # in an equal environment equal bits are promised, so no spread is an excuse there
     excused = seen.same_code and not seen.comparison.same_environment and seen.comparison.comparable
     if excused and seen.spread and all(spread.inside for spread in seen.spread):
         return ReproductionOutcome.WITHIN_SPREAD
@@ -317,7 +323,7 @@ def _outcome_of_runs(seen: _Seen, settings: GateSettings) -> ReproductionOutcome
 
 
 def _diagnosis(outcome: ReproductionOutcome, seen: _Seen) -> Diagnosis | None:
-    """Where the results first differ, as a gate call says it."""
+    """Return where the results first differ, diagnosed as in a gate call."""
     if outcome is ReproductionOutcome.RESUME_DIFFERS and seen.resume is not None:
         return diagnose_resume(seen.resume)
     if outcome is ReproductionOutcome.NOT_REPEATABLE:
@@ -334,7 +340,7 @@ def _diagnosis(outcome: ReproductionOutcome, seen: _Seen) -> Diagnosis | None:
 def environment_parts(
     comparison: Comparison, then: Environment, here: Environment
 ) -> tuple[EnvironmentPart, ...]:
-    """Every part that either side has, in the order of the key that chooses baseline entries."""
+    """Return every part of either environment, in the order of the key that chooses entries."""
     details = {change.part: change.details for change in comparison.environment}
     moved = set(then.moved(here))
     names = sorted(then.parts.keys() | here.parts.keys(), key=key_place)

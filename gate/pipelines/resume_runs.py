@@ -1,6 +1,6 @@
-"""One run is interrupted, and another goes on from its checkpoint alone; some are killed saving it.
+"""Interrupts one run and resumes another from its checkpoint; kills further runs while they save.
 
-Nothing here judges: the two runs become evidence, and so does why one of them could not be had.
+Nothing here judges. The runs become evidence, and so does the reason why one could not be made.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ WAIT_FOR_SAVE = (
 
 
 def run_resumed(trainings: Trainings, first: RunEvidence) -> tuple[RunEvidence, ...]:
-    """The runs of a resume that the settings describe, those that did not fail.
+    """Make the interrupted and the resumed run; return those that did not fail.
 
-    `first` is the uninterrupted run. Only for a training that repeats: of another one a resume says
-    nothing.
+    `first` is the uninterrupted run. Call it only if the strict runs are equal: otherwise a resume
+    proves nothing.
     """
     resume = trainings.prepared.request.settings.resume
     if resume is None:
         return ()
     made: list[RunEvidence] = []
+    # set before the first run, so that a fault is recorded with what was attempted
     trainings.ended.resume = ResumeAttempt(checkpoint=resume.checkpoint, at_step=resume.at_step)
     try:
         _make(trainings, resume, first, made)
@@ -68,10 +69,12 @@ def _make(
     trainings: Trainings, resume: ResumeSettings, whole: RunEvidence, made: list[RunEvidence]
 ) -> None:
     train = trainings.prepared.request.settings.train
+    # each refusal comes as early as its facts are known, to save the runs after it
     refuse_no_step_left(whole, resume)
     interrupted = trainings.run(plan_interrupted(resume))
     made.append(interrupted)
     step = len(interrupted.steps)
+    # the number of recorded steps: a handler of SIGTERM may go on for up to two
     attempt = ResumeAttempt(checkpoint=resume.checkpoint, at_step=resume.at_step, step=step)
     trainings.ended.resume = attempt
     refuse_other_end(step, resume, train.max_steps)
@@ -79,7 +82,7 @@ def _make(
     carried = trainings.ended.carry(resume.checkpoint, step)
     if not carried.files:
         raise missing_checkpoint(whole, interrupted, resume)
-    # read before the next run takes its place
+    # read now, because the next run takes the place of these files
     complete = _complete(trainings, resume) if resume.kill_while_saving else None
     attempt = attempt.model_copy(
         update={
@@ -90,11 +93,13 @@ def _make(
     )
     trainings.ended.resume = attempt
     readable = complete is not None and not complete.problem
+    # if even the complete checkpoint is unreadable, a torn one cannot be recognised
     killed = plan_killed(resume) if readable else ()
     try:
         resumed, ended = trainings.resumed(plan_resumed(resume, carried, train), killed)
     except EvidenceError as fault:
         raise _without_step(fault, len(whole.steps) - step) from fault
+    # stops the killed runs that are not needed any more, after a fault too
     with closing(ended):
         made.append(resumed)
         refuse_other_start(whole, interrupted, resumed, carried)
@@ -104,7 +109,7 @@ def _make(
 
 
 def _complete(trainings: Trainings, resume: ResumeSettings) -> CheckpointLook:
-    """The checkpoint of the interrupted run; its problem where the gate cannot read that either."""
+    """Return the interrupted run's checkpoint, with the problem if the gate cannot read it."""
     try:
         return trainings.ended.checkpoint(resume.checkpoint)
     except ANY_FAULT as fault:
@@ -114,11 +119,12 @@ def _complete(trainings: Trainings, resume: ResumeSettings) -> CheckpointLook:
 def _kills(
     trainings: Trainings, resume: ResumeSettings, complete: CheckpointLook, ended: Iterator[Begun]
 ) -> Kills:
-    """What runs leave that are killed inside the save; no more of them once one says nothing."""
+    """Return what runs leave that are killed inside a save; stop at an uninformative one."""
     if complete.problem:
         why = f"the gate cannot read a complete one: {complete.problem}"
         return (_unchecked(KillPoint.FIRST, why),)
     kills: list[KilledSave] = []
+    # in the order of `KillPoint`, in which the runs were planned
     for point, begun in zip(KillPoint, ended, strict=False):
         failure = trainings.how_it_ended(begun)
         try:
@@ -136,7 +142,7 @@ def _unchecked(point: KillPoint, why: str) -> KilledSave:
 
 
 def refuse_no_step_left(whole: RunEvidence, resume: ResumeSettings) -> None:
-    """Raise `RunError` where the uninterrupted run has no step after the border."""
+    """Raise `RunError` if the uninterrupted run has no step after the interruption."""
     last = len(whole.steps)
     if last <= resume.at_step:
         raise RunError(
@@ -147,13 +153,14 @@ def refuse_no_step_left(whole: RunEvidence, resume: ResumeSettings) -> None:
 
 
 def refuse_other_end(step: int, resume: ResumeSettings, last: int) -> None:
-    """Raise `RunError` for a run of `last` steps that was not interrupted between two of them."""
+    """Raise `RunError` if a run of `last` steps was not interrupted between two steps."""
     if step < resume.at_step:
         raise RunError(
             f"the training ended by itself after step {step}, before it could be interrupted after "
             f"step {resume.at_step} (resume.at_step)",
             hint=f"Set resume.at_step below {step}.",
         )
+    # it went on to its last step after SIGTERM, so no step is left to resume
     if step >= last:
         raise RunError(
             f"the run was sent SIGTERM after step {resume.at_step}, and went on to its last step "
@@ -164,7 +171,8 @@ def refuse_other_end(step: int, resume: ResumeSettings, last: int) -> None:
 
 
 def refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None:
-    """Raise `RunError` where the checkpoint was open for writing when the run was killed."""
+    """Raise `RunError` if the checkpoint was open for writing when the run was killed."""
+    # asynchronous saves are the usual reason: the process was killed while a thread still wrote
     writing = [name for boundary in interrupted.boundaries for name in boundary.writing]
     if writing:
         raise RunError(
@@ -177,7 +185,7 @@ def refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None:
 def missing_checkpoint(
     whole: RunEvidence, interrupted: RunEvidence, resume: ResumeSettings
 ) -> RunError:
-    """The fault that the interrupted run left no checkpoint."""
+    """Return the error for an interrupted run without a checkpoint."""
     place = PurePosixPath(resume.checkpoint).name
     step = len(interrupted.steps)
     saved, instead = _saved(whole), _saved(interrupted)
@@ -204,7 +212,7 @@ def missing_checkpoint(
 
 
 def _cut_save(interrupted: RunEvidence) -> str:
-    """What to do where another file was being written when the run was killed; else empty."""
+    """Return advice if another file was being written when the run was killed, else empty."""
     names = [name for boundary in interrupted.boundaries for name in boundary.beside]
     return (
         f"{names[0]!a} was being written when the run was killed. {WAIT_FOR_SAVE}" if names else ""
@@ -212,12 +220,12 @@ def _cut_save(interrupted: RunEvidence) -> str:
 
 
 def _saved(run: RunEvidence) -> tuple[str, ...]:
-    """Paths of what a run saved into the commit's tree."""
+    """Return the paths of files that a run saved into the commit's tree."""
     return tuple(source.call for source in run.sources if source.kind is SourceKind.SAVED)
 
 
 def _without_step(fault: EvidenceError, left: int) -> RunError | EvidenceError:
-    """The fault of a resumed run; one that took no step has the words of a resume."""
+    """Return the fault of a resumed run; a run without a step gets words about the resume."""
     if fault.message != NO_STEP:
         return fault
     return RunError(
@@ -235,9 +243,10 @@ def refuse_other_start(
     resumed: RunEvidence,
     carried: CarriedCheckpoint,
 ) -> None:
-    """Raise `RunError` for a resumed run that begins at another step, or ends before the last."""
+    """Raise `RunError` if a resumed run starts at another step, or ends before the last."""
     left = len(whole.steps) - carried.step
     begun = saved_at(whole, resumed)
+    # None is unknown; 0 means that the checkpoint was ignored, which the comparison reports
     if begun not in {None, 0, carried.step}:
         raise RunError(
             f"the checkpoint is of step {begun}, and the run was interrupted after step "

@@ -1,4 +1,4 @@
-"""The last good model: the sealed packages at hand, newest first, and the model out of one."""
+"""Finds the last good model: orders the sealed packages and takes the model out of one."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from gate.text.untrusted_text import safe_line
 ROLLBACK_SCHEMA: Final = "repro-gate.rollback/1"
 MODEL: Final = "model"
 MAX_NAMES: Final = 10_000
+# the document that names the commit is small, so a larger one is not read
 MAX_CALL_BYTES: Final = 1024 * 1024
 PIECE_BYTES: Final = 4 * 1024 * 1024
 SHOWN: Final = 5
@@ -39,7 +40,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class SkipReason(StrEnum):
-    """Why an older package is taken than this one."""
+    """Why a newer package is skipped for an older one."""
 
     EXCEPTED = "excepted"
     NOT_ON_BRANCH = "not-on-branch"
@@ -50,7 +51,7 @@ class SkipReason(StrEnum):
 
 
 class Skipped(Document):
-    """A newer package that was not taken, and why, in a sentence without its full stop."""
+    """A newer package that was skipped; `why` is a sentence without its full stop."""
 
     package: str
     commit: str
@@ -60,7 +61,7 @@ class Skipped(Document):
 
 
 class HandedOut(Document):
-    """A file of the model as it is there now; `name` is its path inside the package's folder."""
+    """A file of the model as written here; `name` is its path inside the model's folder."""
 
     name: str
     path: str
@@ -69,11 +70,11 @@ class HandedOut(Document):
 
 
 class Rollback(Document):
-    """Which package was taken, what was checked, and where its model is.
+    """The package that was taken, the checks that it passed, and the place of its model.
 
-    `reference` names it in a registry by digest; `package` is the file here. `newer_commits` counts
-    those of the branch that `--on` names before this one, None without a branch. `rehearsal` is
-    what came of running it again, None where nobody asked.
+    `reference` names it in a registry by digest; `package` is the local file. `newer_commits`
+    counts the newer commits on the branch that `--on` names; None without a branch. `rehearsal` is
+    the result of running the package again; None if that was not requested.
     """
 
     schema_version: Literal["repro-gate.rollback/1"] = ROLLBACK_SCHEMA
@@ -99,9 +100,9 @@ class Rollback(Document):
 
 
 class Candidate(Document):
-    """A package that may be the last good one; commit and time are what it says of itself.
+    """A package that may be the last good one; commit and time are its own, unverified claims.
 
-    `digest` names it in a registry, `path` is its file; `fault` is why it cannot say anything.
+    `digest` names it in a registry, `path` is its file. `fault` is why its claims are unreadable.
     """
 
     shown: str
@@ -114,7 +115,7 @@ class Candidate(Document):
 
 
 class PackedFile(Document):
-    """A file of a verified package by its place in it."""
+    """A file of a verified package, with its position in the archive."""
 
     name: str
     start: int = Field(ge=0)
@@ -123,9 +124,9 @@ class PackedFile(Document):
 
 
 class PackedModel(Document):
-    """The files of the model in a verified package, below `folder`; none where it holds no model.
+    """The files of the model in a verified package, below `folder`; empty without a model.
 
-    `captured` is what the harness captured, if that is there beside them.
+    `captured` is the state that the harness captured, if the package contains it.
     """
 
     folder: str
@@ -136,14 +137,15 @@ class PackedModel(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demands:
-    """What a sealed pass must be to be taken, beside valid; an empty text demands nothing."""
+    """What a valid sealed pass must fulfil to be taken; an empty text demands nothing."""
 
     repository: str = ""
     base_branch: str = ""
     least_isolation: IsolationMode = IsolationMode.NONE
 
     def unmet(self, verified: VerifiedPackage) -> str:
-        """The first demand that a verified package does not meet; empty where it meets all."""
+        """Return the first demand that a verified package does not meet, or an empty text."""
+        # claims in the sealed statement, so they are only compared after the seal has been verified
         if self.repository and verified.repository != self.repository:
             return f"it is about repository {safe_line(verified.repository) or 'unknown'}"
         if self.base_branch and verified.base_branch != self.base_branch:
@@ -153,7 +155,7 @@ class Demands:
                 else "none"
             )
             return f"it was judged for {judged}, not for a merge into {self.base_branch}"
-        # what another job says of its runs counts for no isolation
+        # isolation that another job reports about its runs is a claim and counts as none
         mode = IsolationMode.NONE if verified.imported_evidence else verified.isolation.mode
         if mode.strength < self.least_isolation.strength:
             return f"its training ran under isolation {mode.value}"
@@ -161,7 +163,7 @@ class Demands:
 
 
 def from_registry(listed: ListedPackage) -> Candidate:
-    """A package that a registry lists."""
+    """Return the candidate for a package that a registry lists."""
     return Candidate(
         shown=listed.tag,
         commit=listed.commit,
@@ -171,10 +173,10 @@ def from_registry(listed: ListedPackage) -> Candidate:
 
 
 def packages_in(folder: Path, files: Files) -> tuple[Candidate, ...]:
-    """The packages of a folder and of the folders in it, newest first by what they say themselves.
+    """Return the packages in a folder and its subfolders, the newest first by their own claims.
 
-    Only headers and one small file of each are read. What cannot be read stands first: nobody can
-    say how old it is.
+    Only the headers and one small file of each package are read. Unreadable packages come first,
+    because their age is unknown.
     """
     names = files.list_names(folder, max_names=MAX_NAMES)
     places = [folder / name for name in names if name.endswith(".tar")]
@@ -188,6 +190,7 @@ def packages_in(folder: Path, files: Files) -> tuple[Candidate, ...]:
 
 
 def _may_be_package(place: Path, files: Files) -> bool:
+    # other tar files may be in the folder: only the usual name or a seal marks a package
     return place.name == PACKAGE or any(map(files.exists, seal_paths(place)))
 
 
@@ -223,15 +226,15 @@ def _call(place: Path, files: Files) -> CallDocument:
 
 
 def packed_model(package: Path, sha256: str, files: Files) -> PackedModel:
-    """Where the model is in a package whose seal was verified: `sha256` is that of the whole.
+    """Return where the model is in a package whose seal was verified with the digest `sha256`.
 
-    Raises `AttestationError` where the file is another one by now.
+    Raises `AttestationError` if the file has been replaced since then.
     """
     with files.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         archive = read_archive(stream, size_bytes=size_bytes, keep=frozenset((CALL_NAME,)))
-    # it is opened once to be verified and once for this: somebody may have replaced it between
+    # the file is opened once for the verification and once here; it may be replaced in between
     if archive.sha256 != sha256:
         raise AttestationError(
             "the package was replaced while it was checked",
@@ -239,6 +242,7 @@ def packed_model(package: Path, sha256: str, files: Files) -> PackedModel:
         )
     places, start, call = {}, 0, b""
     for member in archive.members:
+        # USTAR: each member has a header block, and its content is padded to whole blocks
         start += BLOCK_BYTES
         places[member.name] = PackedFile(
             name=member.name, start=start, size_bytes=member.size_bytes, sha256=member.sha256
@@ -256,19 +260,21 @@ def packed_model(package: Path, sha256: str, files: Files) -> PackedModel:
 
 
 def chosen_files(model: PackedModel, name: str) -> Mapping[str, PackedFile]:
-    """The files to hand out by the path that each gets: all that the script saved, or one of them.
+    """Return the files to hand out, by target path: all that the script saved, or the one named.
 
     Raises `SettingsError` for a name that the model does not have.
     """
     start = f"{model.folder}/"
     own = {file.name.removeprefix(start): file for file in model.files}
+    # names become paths below the output folder; a sealed package may still have unsafe ones
     wrong = next((path for path in own if name_problem(path)), None)
     if wrong is not None:
         raise DocumentError(f"{safe_line(wrong)!r} is not the name of a file of a model")
     if not name:
         return own
-    # what the harness captured has one name in every package
+    # the file of the harness has the same name in every package
     captured = {STATE_MEMBER.rpartition("/")[2]: model.captured} if model.captured else {}
+    # a file of the script with the same name wins over the captured state
     every = captured | own
     if name not in every:
         known = joined([safe_line(path) for path in sorted(every)[:SHOWN]])
@@ -283,10 +289,10 @@ def chosen_files(model: PackedModel, name: str) -> Mapping[str, PackedFile]:
 def hand_out(
     package: Path, chosen: Mapping[str, PackedFile], folder: Path, files: Files
 ) -> tuple[HandedOut, ...]:
-    """Write files of a package into a fresh folder, each under its name once its digest is right.
+    """Write files of a package to a fresh folder; a file gets its name once its digest is right.
 
-    Nothing in the package is parsed: the places were read in a confined process, and digests say
-    whether the bytes there are the sealed ones. Raises `AttestationError` where they are not.
+    Nothing in the package is parsed here. A confined process read the positions, and the digests
+    show whether these bytes are the sealed ones. Raises `AttestationError` if they are not.
     """
     files.fresh_folder(folder)
     done = []
@@ -296,11 +302,12 @@ def hand_out(
             hasher, left = hashlib.sha256(), packed.size_bytes
             stream.seek(packed.start)
             with files.replacing(target) as out:
+                # in pieces, because a model may be larger than the memory
                 while left and (piece := stream.read(min(PIECE_BYTES, left))):
                     left -= len(piece)
                     hasher.update(piece)
                     out.write(piece)
-                # raised in here, the file never gets its name
+                # raised inside `replacing`, so that the file never gets its final name
                 if left or hasher.hexdigest() != packed.sha256:
                     raise AttestationError(
                         f"{safe_line(name)} is not the file that was sealed: the package was "
@@ -320,9 +327,9 @@ def hand_out(
 
 
 def in_order(candidates: Sequence[Candidate], commits: Sequence[str]) -> list[Candidate]:
-    """Candidates in the order of a branch's commits, newest first; others at the end.
+    """Sort candidates by a branch's commits, the newest first; other commits come last.
 
-    What says no commit stands first.
+    Candidates without a commit come first, because their age is unknown.
     """
     place = {commit: number for number, commit in enumerate(commits)}
     return sorted(

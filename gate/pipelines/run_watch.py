@@ -1,8 +1,7 @@
-"""How far the runs of a turn have come, for a person who waits at a terminal.
+"""Shows the progress of a turn's runs to a person at a terminal.
 
-The step is read from the lines that the harness writes as it goes. They are untrusted: of each file
-a bounded tail is looked at, no link is followed, and nothing but a number is taken. It decides
-nothing.
+The step comes from lines that the harness writes during the run. They are untrusted: only a bounded
+tail of each file is read, no link is followed, and only a number is used. No outcome depends on it.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from gate.errors import StorageError
 from gate.system.files.port import Files
 
 LOOK_EACH_SECONDS: Final = 1.0
-# two lines as long as they may be
+# room for two lines of the maximal length, so that one is always whole
 TAIL_BYTES: Final = 128 * 1024
 MOST_NAMES: Final = 2_000
-# sparse or not: only its end is read
+# a huge or sparse file does no harm, because only its end is read
 LARGEST_BYTES: Final = 2**50
 STEPS_FILE = re.compile(r"steps-r0-[0-9]{1,10}\.jsonl")
 STEP = re.compile(rb'[{,]\s?"step":\s?([0-9]{1,9})[,}]')
@@ -32,7 +31,7 @@ ROUNDED_SECONDS: Final = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watched:
-    """A living run: where the harness writes, since when it runs, and how many steps it makes."""
+    """A living run: the harness's folder, the start time and the number of steps."""
 
     out: Path
     begun_seconds: float
@@ -41,35 +40,38 @@ class Watched:
 
 @dataclass(slots=True)
 class RunWatch:
-    """Where a series of runs is: `total` runs, of which `done` have ended. Seconds by `clock`."""
+    """The position in a series of `total` runs; `done` counts the ended ones.
+
+    Times are in seconds of `clock`.
+    """
 
     files: Files
     clock: Callable[[], float]
     total: int = 0
     done: int = 0
     _took: list[float] = field(default_factory=list)
-    # of the run that is watched: the first step that was seen, and when
+    # for the watched run: its start, the first step that was seen, and when
     _first: tuple[float, int, float] | None = None
 
     def series(self, total: int) -> None:
-        """So many runs follow, one turn after the other."""
+        """Begin a series of `total` runs, one turn after the other."""
         self.total, self.done, self._took = total, 0, []
 
     def ended(self, runs: int, seconds: float) -> None:
-        """A turn of so many runs has ended, and took so long."""
+        """Record a turn that has ended, with its runs and seconds."""
         self.done += runs
         self._took.append(seconds)
         self._first = None
 
     def words(self, going: Sequence[Watched], over: int = 0) -> str:
-        """Such as `run 2 of 4, step 13 of 20, about 40 s left`; what is not known is left out.
+        """Return a text such as `run 2 of 4, step 13 of 20, about 40 s left`; omit what is unknown.
 
-        `over` of the turn's runs have ended already.
+        `over` runs of the turn have ended already.
         """
         if not going:
             return ""
         steps = [(step_in(self.files, watched.out), watched) for watched in going]
-        # the slowest is the one that is waited for
+        # the turn ends with its slowest run
         step, slowest = min(steps, key=lambda pair: pair[0] / pair[1].max_steps)
         parts = [self._number(over, len(going))]
         if step:
@@ -86,7 +88,7 @@ class RunWatch:
         return f"{which} of {self.total}"
 
     def _left(self, step: int, watched: Watched, runs: int) -> float | None:
-        """Seconds until the series ends, by the pace since the first step that was seen."""
+        """Estimate the seconds until the series ends, from the pace since the first step seen."""
         now = self.clock()
         if self._first is None or self._first[0] != watched.begun_seconds:
             self._first = watched.begun_seconds, step, now
@@ -103,7 +105,7 @@ class RunWatch:
 
 
 def step_in(files: Files, out: Path) -> int:
-    """The last step that the harness wrote into a folder; 0 where none can be read."""
+    """Return the last step that the harness wrote into a folder; 0 if none is readable."""
     try:
         names = files.list_names(out, max_names=MOST_NAMES)
         steps = (last_step(files, out / name) for name in names if STEPS_FILE.fullmatch(name))
@@ -113,9 +115,9 @@ def step_in(files: Files, out: Path) -> int:
 
 
 def last_step(files: Files, path: Path) -> int:
-    """The last step in a file of steps, by its end alone; 0 where there is none.
+    """Return the last step in a file of steps, read from its end; 0 without one.
 
-    Raises `StorageError` for what is no plain file.
+    Raises `StorageError` for anything but a plain file.
     """
     with files.open_binary(path, max_bytes=LARGEST_BYTES) as file:
         size = file.seek(0, os.SEEK_END)
@@ -125,7 +127,7 @@ def last_step(files: Files, path: Path) -> int:
 
 
 def _rounded(seconds: float) -> str:
-    """A time that is only estimated, no more exactly than that allows."""
+    """Round an estimated time to a sensible precision."""
     if seconds < 2 * MINUTE:
         return f"{max(1, round(seconds / ROUNDED_SECONDS)) * ROUNDED_SECONDS} s"
     return f"{round(seconds / MINUTE):,} min"

@@ -1,4 +1,7 @@
-"""The runs of one call, from empty folders to evidence: started in turns, read, kept, written."""
+"""The runs of one call, from empty folders to written evidence.
+
+`Trainings` starts planned runs in turns. `EndedRuns` reads, keeps and writes what they leave.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ from gate.training.timeline import OwnWork
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRead:
-    """A run that has been read, and what may be kept of it."""
+    """A run that has been read, with the copies of its files that may be kept."""
 
     planned: PlannedRun
     evidence: RunEvidence
@@ -84,14 +87,14 @@ class RunRead:
 
 
 class EndedRuns:
-    """The newest run that ended, and what is kept of each.
+    """The newest run that ended, and what is kept of each earlier one.
 
-    `documents` are what the evidence was written to, `resume` what became of a checkpoint that was
-    carried from one run to another.
+    `documents` are the files that the evidence was written to. `resume` is the result of carrying a
+    checkpoint from one run to another.
     """
 
     def __init__(self, prepared: Prepared) -> None:
-        """Nothing is touched."""
+        """Only store references; nothing on disk is touched."""
         request, adapters = prepared.request, prepared.adapters
         self._prepared = prepared
         self._settings = request.settings
@@ -110,18 +113,18 @@ class EndedRuns:
 
     @property
     def isolation(self) -> Isolation:
-        """How the runs are kept apart, and why the reading is not, where it is not."""
+        """The isolation of the runs, with the reason if the confined reader has no sandbox."""
         reading = self._reader.parser_unsandboxed_reason
         return replace(self._prepared.isolation, reading=reading)
 
     def folders(self, varied: Varied | None = None) -> RunFolders:
-        """Where the newest run's files are."""
+        """Return the folders of the newest run."""
         return run_folders(self._place, varied)
 
     def move_here(self, root: Path, varied: Varied | None = None) -> RunFolders:
-        """Take a run's files out of its place, once none of its processes lives.
+        """Move a run's files from its lane to the common place; all its processes must be gone.
 
-        The folder itself stays: other runs see theirs at its path.
+        The common root folder itself stays, because other runs have their lanes mounted there.
         """
         source, target = run_folders(root, varied), run_folders(self._place, varied)
         if source != target:
@@ -135,7 +138,10 @@ class EndedRuns:
         return target
 
     def read(self, planned: PlannedRun, record: RunRecord, output: bytes, workdir: str) -> RunRead:
-        """The run's evidence; nothing is kept of it yet."""
+        """Return the evidence of a run; nothing of it is kept yet.
+
+        Raises `SeveralTrainedError` if more than one process of the run trained.
+        """
         folders = self.folders(planned.varied)
         # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
         tree = folders.tree / workdir
@@ -144,23 +150,28 @@ class EndedRuns:
                 self._files, folders.out, folders.taken, capture.kinds_of(planned)
             )
         except SeveralTrainedError:
-            # whether they raced or followed each other is in their files, which are not read here
+            # several trained processes: their files show whether they raced or followed each other,
+            # and the gate's process parses no files itself (T5)
             self._parsed(record, output, folders, tree, (), None)
             raise
         saved = self._saved_copy(planned, tree, folders.taken)
-        # not here: this process will hold the key (T5 in docs/architecture.md)
+        # not in this process, which later holds the key (T5 in docs/architecture.md)
         evidence = self._parsed(record, output, folders, tree, taken, saved)
         return RunRead(planned=planned, evidence=evidence, output=output, taken=taken, saved=saved)
 
     def refuse_unusable(self, run: RunEvidence) -> None:
-        """`EvidenceError` for what cannot be judged; a run that missed a GPU is looked into."""
+        """Raise `EvidenceError` for a run that cannot be judged.
+
+        If the run should have used a GPU and did not, a probe first looks for the reason.
+        """
         self._gpu.look(run, self.isolation)
         refuse_unusable(run, self._settings, self._gpu.missed)
 
     def keep(self, run: RunRead) -> None:
-        """Keep what the newest run printed and ended in."""
+        """Keep the output of the newest run and the state that it ended in."""
         label, taken = run.planned.label, run.taken
         second = label == SECOND_STRICT
+        # the second state is kept only if it differs, which `_keep_apart` decides
         self._kept.keep(label, run.output, () if second else taken)
         if run.saved is not None:
             self._kept.keep_saved(run.saved.files)
@@ -170,7 +181,7 @@ class EndedRuns:
         self._first = run.evidence if label == FIRST_STRICT else self._first
 
     def _saved_copy(self, planned: PlannedRun, tree: Path, taken: Path) -> SavedCopy | None:
-        """What the script saved in the run that is packed, where it is to be packed."""
+        """Return a copy of the script's checkpoint, if this run is packed and a copy is wanted."""
         settings, packed = self._settings, planned.label == FIRST_STRICT
         if not packed or settings.train.checkpoint is None or not settings.package.checkpoint:
             return None
@@ -185,7 +196,7 @@ class EndedRuns:
         taken: tuple[CapturedFile, ...],
         saved: SavedCopy | None,
     ) -> RunEvidence:
-        """The run's files, parsed by a separate process."""
+        """Return the run's evidence, parsed by the confined reader."""
         self._files.write_bytes(folders.taken / OUTPUT_FILE, output)
         question = RunQuestion(
             out=folders.out,
@@ -196,21 +207,22 @@ class EndedRuns:
             train=self._settings.train,
         )
         answer = self._reader.ask(question)
+        # reported by the harness: the gate itself sees only the exit code
         by = StoppedBy.MAX_STEPS if answer.end.stopped else StoppedBy.SCRIPT
         run = record.model_copy(update={"stopped_by": by})
         evidence = answer.evidence.model_copy(update={"run": run})
         return leave_out_packages(evidence, self._settings.environment.ignore)
 
     def carry(self, place: str, step: int) -> CarriedCheckpoint:
-        """The checkpoint that the newest run left, copied out of the training's reach."""
+        """Copy the newest run's checkpoint out of the training's reach and return the copy."""
         prepared = self._prepared
         workdir = self.folders().tree / prepared.snapshots[Commit.HEAD].workdir
         return carry_checkpoint(self._files, workdir, place, prepared.work / "carried", step)
 
     def checkpoint(self, place: str, whole: CheckpointLook | None = None) -> CheckpointLook:
-        """What the newest run left at the checkpoint's path; `whole` as in the question.
+        """Return what the newest run left at the checkpoint's path.
 
-        Raises what `FreshReader.ask` raises.
+        `whole` is the field of `CheckpointQuestion`. Raises what `FreshReader.ask` raises.
         """
         folders = self.folders()
         tree = folders.tree / self._prepared.snapshots[Commit.HEAD].workdir
@@ -219,18 +231,18 @@ class EndedRuns:
         )
 
     def traces(self) -> Traces:
-        """The operator traces of the newest run."""
+        """Return the operator traces of the newest run."""
         return self._reader.ask(TracesQuestion(out=self.folders().out))
 
     def end(self, folders: RunFolders) -> RunEnd:
-        """How the processes of a failed run ended; nothing is said of what cannot be read."""
+        """Return how the processes of a failed run ended, or an empty record if unreadable."""
         try:
             return self._reader.ask(EndQuestion(out=folders.out))
         except EvidenceError:
             return RunEnd()
 
     def refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
-        """The operators that a failed run was refused, as far as what it left can be read.
+        """Return the operators that torch refused in a failed run, as far as readable.
 
         A broken file must not hide why the run failed.
         """
@@ -240,7 +252,7 @@ class EndedRuns:
             return ()
 
     def _keep_apart(self, second: RunEvidence, taken: CapturedFile, folder: Path) -> None:
-        """Keep the second strict run's state when it is another than the first's, and how far."""
+        """Keep the second strict run's state if it differs from the first's, with the distance."""
         if self._first is None or not capture.ends_diverged(self._first, second):
             return
         first = self._kept.file(capture.FIRST_STATE)
@@ -250,13 +262,15 @@ class EndedRuns:
         self._apart = DivergedStates(state=state, distance=distance)
 
     def weight_distance(self, first: str, newest: str) -> WeightDistance:
-        """How far the newest run's weights are from the first's, as the reading process finds.
+        """Return how far the newest run's weights are from the first run's.
 
-        The newest run's values are gone then: the disk need not hold those of every run.
+        The reading process measures it. The newest run's values are then removed, so that the disk
+        need not hold the values of every run.
         """
         taken = self.folders().taken
         second = taken / capture.STATE_FILE
         folder = self._evidence / newest
+        # the reader cannot open the evidence folder, so the file joins the copies
         self._files.move_file(folder / capture.STATE_FILE, second)
         self._files.remove_tree(folder / capture.GRADIENTS_FILE)
         kept, sha256 = self._kept.file(f"{first}/{capture.STATE_FILE}")
@@ -268,7 +282,7 @@ class EndedRuns:
         return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept.files)
 
     def take_gradients(self, label: str, target: Path) -> CarriedFile:
-        """A run's gradients, moved out of the evidence; its state's values are gone then."""
+        """Move a run's gradients out of the evidence to `target`, and remove its state's values."""
         kept, sha256 = self._kept.file(f"{label}/{capture.GRADIENTS_FILE}")
         self._files.move_file(kept, target)
         self._files.remove_tree(self._evidence / label / capture.STATE_FILE)
@@ -277,7 +291,7 @@ class EndedRuns:
         )
 
     def reduction_spread(self, label: str) -> ReductionSpread | None:
-        """What the order of summation does to a run's gradients; None where none can be summed."""
+        """Return how far the order of summation moves a run's gradients; None without a sum."""
         kept, sha256 = self._kept.file(f"{label}/{capture.GRADIENTS_FILE}")
         question = ReductionQuestion(first=kept)
         return self._reader.ask_of_kept(question, sha256, self.folders().taken)
@@ -289,8 +303,12 @@ class EndedRuns:
         trace: TraceFinding | None = None,
         tried: TriedSettings | None = None,
     ) -> EvidenceSet:
-        """All runs as one document, written to the evidence folder; call it after the last run."""
+        """Write all runs to the evidence folder as one document; call it after the last run.
+
+        Raises `RunError` if code or data changed since the runs were prepared.
+        """
         prepared = self._prepared
+        # checked after the last run: what is packed has to be what was trained
         prepared.refuse_changed()
         request, adapters = prepared.request, prepared.adapters
         snapshot, container = prepared.snapshots[Commit.HEAD], prepared.isolation.container
@@ -326,7 +344,7 @@ class EndedRuns:
 
 
 def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[str, Path]:
-    """The copies that the reader finds in the place of what the run left."""
+    """Return the copies that the reader reads in place of the run's own files."""
     copies = {captured.name: captured.path for captured in taken}
     if saved is not None and saved.tree is not None:
         copies[SAVED_COPY] = saved.tree
@@ -334,10 +352,10 @@ def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[s
 
 
 class Trainings:
-    """Runs what is planned, in what is `prepared`; `ended` reads and keeps what each left."""
+    """Runs what is planned, with what is `prepared`; `ended` reads and keeps each run's files."""
 
     def __init__(self, prepared: Prepared) -> None:
-        """Nothing is started."""
+        """Start no process yet."""
         self.prepared = prepared
         self.ended = EndedRuns(prepared)
         settings, adapters = prepared.request.settings, prepared.adapters
@@ -349,19 +367,22 @@ class Trainings:
         self._failed_beside: dict[str, tuple[str, ...]] = {}
 
     def run(self, planned: PlannedRun) -> RunEvidence:
-        """One run from empty folders to evidence on disk, alone on the machine."""
+        """Make one run, alone on the machine, and return its evidence."""
         ((evidence,),) = self._turn(Turn(runs=(planned,)), ())
         return evidence
 
     def together(self, planned: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
-        """Runs that nobody times, as many at a time as there are places."""
+        """Make runs that are not timed, as many at a time as there are places."""
         turns = self.in_turns(in_groups(planned, self.at_a_time))
         return tuple(run for turn in turns for run in turn)
 
     def in_turns(self, turns: tuple[Turn, ...]) -> Generator[tuple[RunEvidence, ...]]:
-        """The evidence of each turn when it has ended; who stops asking stops what is ahead.
+        """Yield the evidence of each turn after its end.
 
-        Runs of a turn that cannot go beside each other come one by one: the first may be an answer.
+        Closing the generator ends the runs that were started ahead.
+
+        If the runs of a turn cannot go side by side, they are yielded one by one, because the first
+        may already decide.
         """
         self._turns.watch.series(sum(len(turn.runs) for turn in turns))
         try:
@@ -374,9 +395,10 @@ class Trainings:
     def resumed(
         self, planned: PlannedRun, killed: tuple[PlannedRun, ...]
     ) -> tuple[RunEvidence, Generator[Begun]]:
-        """A run from a checkpoint, and runs that are ended inside a save, as many at a time as fit.
+        """Make a run from a checkpoint, beside the runs that are killed inside a save.
 
-        `how_it_ended` says the same of each of the latter. Close them: what is not asked for stops.
+        Return the evidence of the resumed run and a generator of the killed runs. Pass each killed
+        run to `how_it_ended`. Close the generator to stop the remaining ones.
         """
         ended = self._independent((planned, *killed))
         try:
@@ -386,9 +408,13 @@ class Trainings:
             raise
 
     def how_it_ended(self, begun: Begun) -> str:
-        """A clause on a run that leaves no evidence; its files are there until the next one's."""
+        """Return how a run without evidence failed, as a clause; empty if it did not fail.
+
+        Its files stay in place until the next run's are moved there.
+        """
         launcher, _, _ = self._taken(begun)
         assert begun.result is not None  # noqa: S101 - its turn has ended; tells the checker
+        # a neighbour may have caused the failure, so the answer is taken from a run that goes alone
         if begun.beside and short_of_room(begun.result):
             self._tell_repeated(begun)
             (alone,) = self._turns.run(Turn(runs=(begun.planned,)))
@@ -401,16 +427,21 @@ class Trainings:
         return ""
 
     def _independent(self, planned: tuple[PlannedRun, ...]) -> Generator[Begun]:
-        """Runs of which none stops another, each when its turn has ended; take its files first."""
+        """Yield runs whose failures end no other run, each after its turn.
+
+        The consumer has to take each run's files before it asks for the next one.
+        """
         ended = list[Begun]()
         try:
             while planned:
+                # asked for each group again: a failure for lack of room lowers the number to one
                 most = self._fitting.together(self._first)
                 group, planned = planned[:most], planned[most:]
                 ended += self._turns.run(Turn(runs=group, independent=True), planned[:most])
                 while ended:
                     yield ended.pop(0)
         finally:
+            # a run that nobody asked for still has a lane and files: take both back
             for begun in ended:
                 self._taken(begun)
             self._turns.drop()
@@ -426,7 +457,7 @@ class Trainings:
         self.prepared.refuse_missing_base(turn.runs)
         several = len(turn.runs) > 1
         if several and len(turn.runs) > self._fitting.together(self._first):
-            # one after the other, each of the later ones started ahead
+            # one after the other; the next run is always started ahead
             rest = (*turn.runs[1:], *following)
             yield from self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])
             yield from self._turn(replace(turn, runs=turn.runs[1:]), following)
@@ -454,11 +485,11 @@ class Trainings:
         return request
 
     def _taken(self, started: Begun) -> tuple[Launcher, RunFolders, tuple[NodeReport, ...]]:
-        """The files of a run that has ended are the gate's from now on, those on nodes too."""
+        """Take over the files of a run that has ended, from the nodes of a cluster too."""
         prepared, planned, result = self.prepared, started.planned, started.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
         launcher = prepared.launcher(planned.environment, planned.commit).in_lane(started.lane)
-        # before anything of the run is read: nobody is left who could change a file meanwhile
+        # before the gate reads a file: after this no process can change a file while it is read
         if started.lane.place is None or not launcher.isolation.in_container:
             prepared.adapters.clean_up(launcher.isolation)
         folders = self.ended.move_here(started.lane.root, planned.varied)
@@ -466,19 +497,22 @@ class Trainings:
         reports = self._gathered(started.request.step, result, folders.out)
         begun, lane = prepared.call.at(started.begun_seconds), started.lane.number
         wall = round(result.wall_seconds, 3)
-        # a run that failed, or was stopped, took its time as well
+        # also for a failed or stopped run: its time was spent as well
         prepared.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
         return launcher, folders, reports
 
     def _gathered(
         self, step: ClusterStep | None, result: ProcessResult, out: Path
     ) -> tuple[NodeReport, ...]:
-        """What the nodes report of a run, whose documents are then where a run here has them."""
+        """Collect a run's documents from the nodes, and return what the nodes report.
+
+        The documents are then in the same places as those of a run on this machine.
+        """
         prepared = self.prepared
         if step is None:
             return ()
         if result.timed_out:
-            # on nodes that were lost it did not time out
+            # a run on lost nodes looks like a timeout but is none: `refuse_lost` raises for it
             prepared.adapters.cluster.refuse_lost(step)
             return ()
         with prepared.call.own(OwnWork.READING):
@@ -492,10 +526,12 @@ class Trainings:
         result = as_its_task_ended(result, reports)
         snapshot = prepared.snapshots[planned.commit]
         begun, lane = prepared.call.at(started.begun_seconds), started.lane.number
+        # before any reading: such a run is repeated alone, and its files are not used
         if started.beside and short_of_room(result):
             return self._repeated(started)
         failure: RunError | None = None
-        # a launcher may take the gate's stop for a failure: what every rank says of it decides
+        # a launcher such as torchrun may report the gate's own stop as a failure; what every rank
+        # says of its end decides
         failed = result.exit_code > 0 and not (result.timed_out or result.out_of_memory)
         ended_well = result.exit_code == 0 and not result.timed_out
         end = RunEnd() if ended_well else self.ended.end(folders)
@@ -508,6 +544,8 @@ class Trainings:
                 placed, folders.tree, snapshot, prepared.not_committed, prepared.project
             )
             failure = explained(detailed, self.ended.refusals(folders))
+            # a run that is stopped on purpose often exits with an error; `_read` decides whether
+            # its evidence suffices
             if planned.ends_after is None or result.timed_out:
                 raise failure from fault
         beside = self._failed_beside.pop(planned.label, ())
@@ -518,6 +556,7 @@ class Trainings:
         evidence = with_nodes(read.evidence, reports)
         read = replace(read, evidence=evidence)
         self.ended.refuse_unusable(evidence)
+        # a traced or varied run is never the reference, and nothing of it is kept
         if planned.window is None and planned.varied is None:
             self._first = self._first or evidence
             self.ended.keep(read)
@@ -526,9 +565,10 @@ class Trainings:
     def _read(
         self, planned: PlannedRun, record: RunRecord, output: bytes, failure: RunError | None
     ) -> RunRead:
-        """What a run left; of one that failed because it was stopped on purpose too.
+        """Return a read run, also of a failed run that was stopped on purpose.
 
-        What comes behind a training, such as a second script, may miss what it would have saved.
+        Code after the training, such as a second script, may fail because the stopped training did
+        not save its result. Raises `failure` if the run has fewer steps than planned.
         """
         workdir = self.prepared.snapshots[planned.commit].workdir
         try:
@@ -536,6 +576,7 @@ class Trainings:
         except EvidenceError as fault:
             if failure is None:
                 raise
+            # the run's own failure is the better message than the file that it did not write
             raise failure from fault
         last = planned.ends_after
         if failure is not None and (last is None or len(read.evidence.steps) < last):
@@ -543,7 +584,7 @@ class Trainings:
         return read
 
     def _repeated(self, begun: Begun) -> RunEvidence:
-        """Memory, time or a port that another run took is no fault of this one."""
+        """Run it again alone: its neighbours may have taken its memory, time or port."""
         self._failed_beside[begun.planned.label] = begun.beside
         self._tell_repeated(begun)
         return self.run(begun.planned)

@@ -1,4 +1,4 @@
-"""The files of a first gate call, as text, and which scripts of a work tree are trainings."""
+"""Finds trainings in a work tree and generates the files of a first gate call as text."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DEFAULT_BASELINE: Final = BaselineSettings().path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkTree:
-    """What is in a work tree, ignored files left out.
+    """The content of a work tree without ignored files.
 
-    `names` are the paths of all files from its root, `sources` the texts of the Python files among
-    them that could be read, `texts` those of files that may show how a training is started,
-    `gitignore` the text of the file of that name, empty without one.
+    `names` are the paths of all files from its root. `sources` are the texts of the readable Python
+    files. `texts` are those of other files that may show how a training is started. `gitignore` is
+    the text of .gitignore, or empty.
     """
 
     names: tuple[str, ...]
@@ -36,11 +36,11 @@ class WorkTree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """A training: its command, where that starts, and the script with what tells a training.
+    """A training: its command, its working directory, its script and the sign that it trains.
 
-    `workdir` is relative to the work tree's root; `script` is empty for a command that was given.
-    `required` are options without which the script does not start, `runner` is what was left out of
-    the command that was given.
+    `workdir` is relative to the root of the work tree. `script` is empty for a given command.
+    `required` are the options without which the script does not start. `runner` is what was removed
+    from the front of a given command.
     """
 
     command: str
@@ -53,10 +53,10 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The files to write: new ones with their text, and lines for `.gitignore`.
+    """The files to write: new ones with their text, and lines to append to `.gitignore`.
 
-    `kept` are files that are there already and stay as they are. `config` is the settings file,
-    relative to the work tree's root, `baseline` the folder of its baseline, seen from there too.
+    `kept` are files that exist and stay unchanged. `config` is the settings file and `baseline` its
+    baseline folder, both relative to the root of the work tree.
     """
 
     training: Training | None
@@ -69,11 +69,11 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What was written, and what has to be known for the commands that come next.
+    """What was written, and what the next commands depend on.
 
-    `add` are the files of a first gate call that no commit holds yet, `uncommitted` all others.
-    `has_baseline` says whether a baseline is in the work tree. `folder` is the work tree's root
-    where the call came from another one, else empty. `ignored_data` says what to do about a file
+    `add` are the files of a first gate call that are not committed yet, `uncommitted` all others.
+    `has_baseline` says whether the work tree has a baseline. `folder` is the root of the work tree
+    if the call came from another folder, otherwise empty. `ignored_data` is advice about a file
     that the training reads and git ignores.
     """
 
@@ -89,16 +89,16 @@ class Written:
 
 GITIGNORE: Final = ".gitignore"
 OUTPUT_FOLDER: Final = "repro-gate-out/"
-# what `python -m venv` and its like leave at the root of an environment (PEP 405)
+# `python -m venv` and similar tools create this file at the root of an environment (PEP 405)
 ENVIRONMENT_MARK: Final = "pyvenv.cfg"
 UNBROKEN: Final = 1_000_000
-# of YAML 1.1, which PyYAML reads
+# YAML 1.1, which PyYAML reads, treats all of these as line ends
 LINE_ENDS: Final = frozenset("\n\r\x85\u2028\u2029")
 
 
-# which action a workflow calls; a release replaces the owner
+# the action that a workflow calls; a release replaces the owner
 ACTION: Final = "org/repro-gate"
-# editors check and complete the file by it
+# editors use this line to check and complete the file
 SCHEMA_LINE: Final = (
     "# yaml-language-server: "
     f"$schema=https://raw.githubusercontent.com/{ACTION}/v1/docs/repro-gate.schema.json\n"
@@ -121,11 +121,10 @@ def settings_text(
     baseline: str = "",
     fast: bool = False,
 ) -> str:
-    """`repro-gate.yml` for a training: the keys that have no default, each explained.
+    """Return `repro-gate.yml` for a training: the keys without a default, each explained.
 
-    One of several gates gets its `gate_id`, and a folder for its `baseline` where another settings
-    file of its folder has the usual one. `fast`: a pull request costs one training where nothing
-    changed.
+    One of several gates gets a `gate_id`, and a `baseline` folder if another settings file in its
+    folder has the default one. `fast` lets an unchanged pull request cost a single training.
     """
     workdir = "" if training.workdir == "." else f"  workdir: {scalar(training.workdir)}\n"
     return (
@@ -147,7 +146,10 @@ def _of_its_own(section: str, key: str, value: str) -> str:
 
 
 def own_config(training: Training) -> str:
-    """The settings file of a training beside others: in its folder, else named after its script."""
+    """Return the settings file of a further training.
+
+    It is in the training's folder, or else named after its script.
+    """
     if training.workdir != ".":
         return f"{training.workdir}/{FILE_NAME}"
     words = training.command.split()
@@ -159,7 +161,7 @@ def own_config(training: Training) -> str:
 
 
 def own_baseline(config: str, gate_id: str) -> str:
-    """The baseline's folder, as a settings file names it: no two files share one."""
+    """Return the baseline folder for a settings file, so that no two files share one."""
     if PurePosixPath(config).name == FILE_NAME:
         return DEFAULT_BASELINE
     return f".repro-gate/{gate_id}/baseline"
@@ -168,9 +170,9 @@ def own_baseline(config: str, gate_id: str) -> str:
 def plan_files(
     tree: WorkTree, texts: Mapping[str, str], there: frozenset[str], training: Training | None
 ) -> Plan:
-    """Which of the wanted files are new, which stay as they are, and what git shall ignore.
+    """Divide the wanted files into new and kept ones, and list what git has to ignore.
 
-    `there` names what has the path of a wanted file, whatever it is.
+    `there` are the paths of wanted files that exist, as files or anything else.
     """
     return Plan(
         training=training,
@@ -181,13 +183,13 @@ def plan_files(
 
 
 def with_lines(text: str, lines: tuple[str, ...]) -> str:
-    """What has to be appended to a text, so that it ends with these lines."""
+    """Return what to append to a text so that it ends with these lines."""
     gap = "\n" if text and not text.endswith("\n") else ""
     return gap + "".join(f"{line}\n" for line in lines)
 
 
 def environments(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders that are Python environments, with a slash behind; the root is none."""
+    """Return the folders that are Python environments, with a trailing slash; never the root."""
     paths = (PurePosixPath(name) for name in names)
     return tuple(
         sorted(
@@ -200,21 +202,21 @@ def environments(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _ignore_lines(tree: WorkTree) -> tuple[str, ...]:
     present = {line.strip().strip("/") for line in tree.gitignore.splitlines()}
-    # an environment that git ignores already is not among the names
+    # the names leave out environments that git already ignores
     names = (OUTPUT_FOLDER, *map(_pattern, environments(tree.names)))
     return tuple(line for line in names if line.strip("/") not in present)
 
 
 def _pattern(folder: str) -> str:
-    """A folder as a line of `.gitignore`: these characters would mean something there."""
+    """Return a folder as a line of `.gitignore`, with its special characters escaped."""
     return "".join(f"\\{letter}" if letter in "\\*?[#! " else letter for letter in folder)
 
 
 def scalar(text: str) -> str:
-    """A text as YAML on one line, quoted only where it has to be."""
+    """Return a text as YAML on one line, quoted only if necessary."""
     written = yaml.safe_dump(text, default_flow_style=True, width=UNBROKEN, allow_unicode=True)
     line = written.removesuffix("\n").removesuffix("\n...")
-    # a line end would be written over several lines, indented for another place
+    # YAML writes a line end as several lines, whose indentation would not fit the place of use
     return _quoted(text) if LINE_ENDS.intersection(line) else line
 
 
@@ -224,23 +226,24 @@ def _quoted(text: str) -> str:
 
 FRAMEWORKS: Final = ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate")
 TRAINING_NAME: Final = re.compile(r"(?:main|(?:pre|run_|fine_?)?(?:train|tun)(?:e|ing)?(?:_\w+)?)")
-# `main.py` may be anything; these say by their name alone that they train
+# `main.py` may be anything, but these names alone say that a script trains
 TELLING_NAME: Final = re.compile(r"(?:pre|run_)?train(?:ing)?(?:_\w+)?|fine_?tun(?:e|ing)(?:_\w+)?")
 NO_TRAINING: Final = re.compile(r"test_.*|.*_test|conftest|setup|__init__")
 OPTION: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{0,60}")
 # calls of a script that is nothing but statements: `trainer.fit(model)`, `engine.run(loader)`
 STARTS: Final = frozenset(("backward", "fit", "learn", "main", "run", "train"))
 TEST_FOLDERS: Final = frozenset(("test", "tests", "site-packages"))
-# looked at only where there is no training elsewhere
+# used only if no training is found elsewhere
 OUTSKIRTS: Final = frozenset(("docs", "doc", "example", "examples", "benchmark", "benchmarks"))
 
 
 def find_trainings(sources: Mapping[str, str]) -> tuple[Training, ...]:
-    """The scripts that look like a training, the likeliest first; `sources` maps paths to texts.
+    """Return the scripts that look like a training, the likeliest first.
 
-    A script is one that does something when it is started. It trains when it imports torch or a
-    framework above it and calls `backward`, `fit` or a trainer, or has the name of a training.
-    Where none does, a script counts that has the name alone.
+    `sources` maps paths to texts. A script does something when it is started. To count as a
+    training it has to import torch or a framework on top of it. It also has to call `backward`,
+    `fit` or a trainer, or have the name of a training. If no script does, those with such a name
+    alone count.
     """
     looked = [training for path in sorted(sources) for training in _looked_at(path, sources)]
     central = [training for training in looked if not OUTSKIRTS & set(_parts(training[1].script))]
@@ -263,13 +266,13 @@ def _order(training: Training) -> tuple[bool, bool, int, str]:
 
 
 def _looked_at(path: str, sources: Mapping[str, str]) -> Iterator[tuple[bool, Training]]:
-    """Whether its text shows a training, and the training; nothing for what is none."""
+    """Yield a training and whether its text shows it; nothing for a file that is no training."""
     stem = PurePosixPath(path).stem
     if NO_TRAINING.fullmatch(stem) or TEST_FOLDERS & set(_parts(path)):
         return
     named = TRAINING_NAME.fullmatch(stem) is not None
     text = sources[path]
-    # most files have none of these words, and parsing all of a large project takes a while
+    # parsing a large project takes long, and most files contain none of these words
     if not named and not any(name in text for name in FRAMEWORKS):
         return
     tree = python_syntax(text)
@@ -287,7 +290,7 @@ def _looked_at(path: str, sources: Mapping[str, str]) -> Iterator[tuple[bool, Tr
 
 
 def _required(tree: ast.Module) -> Iterator[str]:
-    """Options that `argparse` or click refuse to do without, such as `--config`."""
+    """Yield options that `argparse` or click require, such as `--config`."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or _called(node) not in {"add_argument", "option"}:
             continue
@@ -316,7 +319,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _is_script(tree: ast.Module) -> bool:
-    """Whether a module does something when it is started, beside defining names."""
+    """Decide whether a module does more at its start than defining names."""
     own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     return any(
         isinstance(node, ast.For | ast.While)
@@ -333,7 +336,7 @@ def _names_main(test: ast.expr) -> bool:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """What is executed at the start, within `with` and `try` too."""
+    """Yield the statements that run at the start, including those within `with` and `try`."""
     for node in body:
         yield node
         if isinstance(node, ast.With | ast.Try):
@@ -341,7 +344,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _sign(tree: ast.Module) -> str:
-    """What in a module trains, in words; the empty text when nothing does."""
+    """Return in words what in a module trains; empty if nothing does."""
     called = {_called(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for name in ("backward", "manual_backward", "fit"):
         if name in called:
@@ -351,7 +354,7 @@ def _sign(tree: ast.Module) -> str:
 
 
 def _called(node: ast.AST) -> str:
-    """The last name of what a call calls, such as `backward` of `loss.backward()`."""
+    """Return the last name of a call, such as `backward` of `loss.backward()`."""
     if not isinstance(node, ast.Call):
         return ""
     if isinstance(node.func, ast.Attribute):
@@ -360,11 +363,11 @@ def _called(node: ast.AST) -> str:
 
 
 def _packages_above(path: str, tree: ast.Module, sources: Mapping[str, str]) -> int:
-    """How many folders above a script are packages that its relative imports need; 0 without."""
+    """Return how many folders above a script are packages that its imports need; 0 without."""
     levels = (node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     parts = _parts(path)
-    # `from ..data import x` needs two packages above the script; one that imports its own package
-    # by name, as a console script's module does, needs that one
+    # `from ..data import x` needs two packages above the script. A script that imports its own
+    # package by name, such as a console script's module, needs that package.
     named = set(_imports(tree))
     own = [
         len(parts) - 1 - place
@@ -375,14 +378,14 @@ def _packages_above(path: str, tree: ast.Module, sources: Mapping[str, str]) -> 
     if not 0 < depth < len(parts):
         return 0
     above = len(parts) - 1 - depth
-    # the outermost package: others of its modules are imported by its name
+    # go up to the outermost package, because other modules are imported by its name
     while above and f"{'/'.join(parts[:above])}/__init__.py" in sources:
         above -= 1
     return len(parts) - 1 - above
 
 
 def _training(path: str, packages: int, why: str) -> Training:
-    """The command that starts a script; one with relative imports starts as a module."""
+    """Return the command that starts a script; with relative imports it starts as a module."""
     if not packages:
         return Training(command=shlex.join(("python", path)), script=path, why=why)
     parts = _parts(path)
@@ -440,17 +443,20 @@ jobs:
 
 
 def with_action(text: str, action: str) -> str:
-    """A file that names the action, with the place that it has for this project."""
+    """Return a file's text with the project's own place of the action."""
     return text.replace(ACTION, action)
 
 
 def workflow_path(gate_id: str) -> str:
-    """The file of a gate's workflow."""
+    """Return the path of a gate's workflow."""
     return f".github/workflows/{artifact_name(gate_id)}.yml"
 
 
 def workflow_text(config: str, gate_id: str) -> str:
-    """The workflow of a gate; one of several has a name, check, artifact and folder of its own."""
+    """Return the workflow of a gate.
+
+    One of several gates gets its own name, check, artifact and output folder.
+    """
     if gate_id == DEFAULT_GATE:
         return WORKFLOW
     name, check = artifact_name(gate_id), check_name(gate_id)
@@ -490,12 +496,15 @@ concurrency:                      # a new push ends the older run
 
 
 def nightly_path(gate_id: str) -> str:
-    """The file of a gate's nightly workflow."""
+    """Return the path of a gate's nightly workflow."""
     return f".github/workflows/{artifact_name(gate_id)}-nightly.yml"
 
 
 def nightly_text(config: str, gate_id: str) -> str:
-    """The same gate every night: no pull request, so no comment, and a check of another name."""
+    """Return the workflow that calls the gate every night.
+
+    It has no pull request, so it writes no comment, and its check has another name.
+    """
     name, check, text = artifact_name(gate_id), check_name(gate_id), workflow_text(config, gate_id)
     changes = (
         (f"name: {name}\non:", f"name: {name}-nightly\non:"),
@@ -504,7 +513,7 @@ def nightly_text(config: str, gate_id: str) -> str:
         (f"  {CHECK}:\n", "  nightly:\n"),
         (f"    name: {check}\n", f"    name: {check.replace(CHECK, 'nightly', 1)}\n"),
         ("      pull-requests: write        # the comment\n", ""),
-        # the step that tells a comment where the page is
+        # drop the step that adds the page's link to a comment
         (text[text.rindex("      - uses:") :], ""),
         (f"          name: {name}\n", f"          name: {name}-nightly\n"),
     )

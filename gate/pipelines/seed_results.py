@@ -1,4 +1,4 @@
-"""What the results of several seeds say: for the verdict, and for the entry that is proposed."""
+"""The results of several seeds, for the verdict and for the proposed entry."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ Results = tuple[SeedResult, ...]
 def seeds_are_open(
     trusted: Selection, against: Comparison | None, head_entry: BaselineEntry | None
 ) -> bool:
-    """Whether more than the first seed has to be run: for the level, or for a proposed entry.
+    """Decide whether further seeds must run, for the level or for a proposed entry.
 
-    Equal bits need no other seed, but a brought entry may say of its seeds what nobody has seen.
+    If the bits are equal, no other seed is needed. But an entry of the pull request may contain
+    results of seeds that no trusted call has seen.
     """
     if against is None or not (trusted.same_training and against.numerically_equal):
         return True
@@ -33,7 +34,7 @@ def seeds_are_open(
 
 
 def head_results(evidence: EvidenceSet, settings: GateSettings) -> Results:
-    """The results of every seed in one order, that of the first strict run among them."""
+    """Return the sorted results of all seeds, at level statistical with the first run's."""
     if not evidence.seeded:
         return ()
     own: Results = ()
@@ -45,7 +46,7 @@ def head_results(evidence: EvidenceSet, settings: GateSettings) -> Results:
 
 
 def unfit_seeds(evidence: EvidenceSet, settings: GateSettings) -> str:
-    """Why the results of the seeds may be neither judged nor recorded, or the empty text."""
+    """Return why the seeds' results can be neither judged nor recorded, or an empty text."""
     broken = next((seed.not_finite for seed in evidence.seeded if seed.not_finite), "")
     return broken or seeds_without_effect(head_results(evidence, settings))
 
@@ -53,9 +54,9 @@ def unfit_seeds(evidence: EvidenceSet, settings: GateSettings) -> str:
 def judged(
     entry: BaselineEntry | None, evidence: EvidenceSet, settings: GateSettings
 ) -> LevelResult | None:
-    """What came of the level, against an entry that the result is not equal to.
+    """Return which level the seeds reach against an entry with a different result.
 
-    None where the policy asks for a level that is judged without seeds, or there is no such entry.
+    None if the policy's level needs no seeds, or there is no such entry.
     """
     policy = settings.policy
     if not policy.level.needs_seeds or entry is None:
@@ -73,10 +74,10 @@ def entry_results(
     evidence: EvidenceSet,
     settings: GateSettings,
 ) -> Results:
-    """The results that a proposed entry holds.
+    """Return the seeds' results for a proposed entry.
 
-    Where the result has the bits of an entry of this environment no seed was run, and what that
-    entry says of them still holds.
+    If the result equals an entry of this environment, no seed was run. The results in that entry
+    still hold then.
     """
     results = head_results(evidence, settings)
     if results or not settings.policy.level.needs_seeds or entry is None or against is None:
@@ -85,7 +86,7 @@ def entry_results(
 
 
 def recorded_results(evidence: EvidenceSet, settings: GateSettings) -> Results:
-    """The results of a recording; `BaselineError` where they say nothing of seeds."""
+    """Return the seeds' results of a recording; raise `BaselineError` if they are unfit."""
     problem = unfit_seeds(evidence, settings)
     if problem:
         raise BaselineError(
@@ -102,9 +103,10 @@ def seeds_of_brought(
     evidence: EvidenceSet,
     settings: GateSettings,
 ) -> SeedsOfBrought:
-    """Whether a brought entry says of its seeds what this call saw, or what the base's entry says.
+    """Decide whether the pull request's entry has the seeds' results that are already known.
 
-    At a level that needs no seeds nothing was run that could check them.
+    These are the results of this call, or else those of the base's entry. At a level without seeds,
+    nothing ran that could check them.
     """
     known = trusted.seeded if trusted is not None else ()
     if settings.policy.level.needs_seeds:

@@ -1,4 +1,4 @@
-"""The runs of further seeds and of variants, where the policy's level is judged by them."""
+"""The runs of further seeds and of variants, if they decide the policy's level."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SECONDS_A_MINUTE = 60
 
 
 def run_seeds(trainings: Trainings, first: RunEvidence) -> tuple[SeededRun, ...]:
-    """One strict run for each further seed, or for each variant and seed; `first` is strict-1.
+    """Make one strict run for each further seed, or for each pair of variant and seed.
 
-    Raises `EvidenceError` where one ran in another environment than the first, and `RunError` as
-    any other run does.
+    `first` is the run strict-1. Raises `EvidenceError` if a run's environment differs from the
+    first's, and `RunError` for a failed run.
     """
     prepared = trainings.prepared
     settings = prepared.request.settings
@@ -30,7 +30,7 @@ def run_seeds(trainings: Trainings, first: RunEvidence) -> tuple[SeededRun, ...]
 
 
 def announced(settings: GateSettings, wall_seconds: float) -> str:
-    """What the level costs, before the first of its runs; each is taken to last `wall_seconds`."""
+    """Return a sentence on the time that the level's runs take, at `wall_seconds` each."""
     planned = plan_seeds(settings)
     whose = f" of each of {len(settings.variants)} variants" if settings.variants else ""
     seconds = len(planned) * wall_seconds

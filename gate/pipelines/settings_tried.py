@@ -1,6 +1,7 @@
-"""After a difference between runs of one commit: which setting, moved alone, makes them agree.
+"""After runs of one commit differ: finds the setting that, changed alone, makes them agree.
 
-Nothing here changes an outcome. All runs fit into what the traced runs left of the budget of time.
+Nothing here changes an outcome. All runs have to fit into the time that the traced runs left of the
+budget.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from gate.training.plan import plan_trial
 from gate.training.runs import Trial
 from gate.verdict.verdict import Outcome
 
-# a training as short as this runs whole: stopping it earlier saves nothing
+# a training this short runs to its end: stopping it earlier saves nothing
 WHOLE_SECONDS: Final = 10.0
-# one thread, or one worker, may well take several times as long; a deadlock would take all there is
+# one thread or one worker may take several times as long, but a deadlock would use up the budget
 MOST_TIMES_AS_LONG: Final = 5.0
-# with fewer, no setting is worth the time that it takes to be sure of it
+# a fault so rare that more runs are needed is not worth the time to be certain
 MOST_EQUAL_RUNS: Final = 12
 Pair = tuple[RunEvidence, RunEvidence]
 PLAIN: Final = Candidate(setting=Setting.NOTHING, written="nothing")
 
 
 def try_settings(trainings: Trainings, closed: ClosedCase, budget: Budget) -> TriedSettings | None:
-    """What settings say that were moved one at a time; None where there is nothing to try.
+    """Try settings one at a time and return the results; None if there is nothing to try.
 
-    The trace of its evidence comes first, since it names what the settings can only make likely.
+    The trace is read first: it proves what settings can only make likely.
     """
     strict, outcome = closed.case.strict, closed.decision.outcome
-    # a default run that differs, where strict runs agree, is a fault too rare for a few pairs
+    # if only a default run differs, the fault is too rare to show in a few pairs of runs
     apart = [repeat for repeat in closed.case.repeats if not repeat.numerically_equal]
     diagnosis = closed.diagnosis
     if outcome is not Outcome.NONDETERMINISTIC or not apart or diagnosis is None:
@@ -55,13 +56,14 @@ def try_settings(trainings: Trainings, closed: ClosedCase, budget: Budget) -> Tr
     if not chosen:
         return None
     traced = diagnosis.trace is not None and diagnosis.trace.names_a_call
+    # two traced runs with a call that differs count as one more pair
     controls = len(strict) - 1 + traced, len(apart) + traced
     return _Ladder(trainings, strict, budget, apart[0], controls).climbed(chosen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Made:
-    """What is said of a setting, and what further runs of it are: like `reference`, all equal."""
+    """The result for a setting, and a reference run that further runs with it must equal."""
 
     said: TriedSetting
     candidate: Candidate
@@ -69,10 +71,10 @@ class _Made:
 
 
 class _Ladder:
-    """Pairs of runs, one setting after the other, until one helps for certain.
+    """Pairs of runs, one setting after the other, until one setting certainly helps.
 
-    `apart` is how the runs are known to differ; `controls` are pairs without any setting that were
-    compared, and how many of them differ.
+    `apart` is the known difference of the runs. `controls` counts the compared pairs without any
+    setting, and how many pairs differ.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class _Ladder:
         self._controls = controls
 
     def climbed(self, chosen: tuple[Candidate, ...]) -> TriedSettings:
-        """What was tried, and what there was no time for."""
+        """Return what was tried, and what was left for lack of time."""
         tried = TriedSettings(pairs=self._controls[0], differing=self._controls[1])
         for place, candidate in enumerate(chosen):
             if not self._fits(self._last):
@@ -106,26 +108,28 @@ class _Ladder:
             made = self._tried(candidate)
             tried = self._made_sure(_with(tried, made.said), made)
             last = tried.tried[-1]
+            # the search ends with the first setting that certainly helps
             if tried.is_certain(last) and last.telling:
                 break
         return tried
 
     def _fits(self, last: int, runs: int = 2) -> bool:
-        """Whether so many runs up to this step fit into the budget, as far as can be told."""
+        """Estimate whether `runs` runs up to this step fit into the budget."""
         return not self._budget.used_up and self._budget.left >= runs * self._expected(last)
 
     def _expected(self, last: int) -> float:
+        # an early end saves steps, but no run can be shorter than its start
         start = self._strict[0].first_step_seconds or 0.0
         return min(self._seconds, max(start, self._seconds * last / self._steps))
 
     def _tried(self, candidate: Candidate) -> _Made:
-        """A pair with this setting and, where it is equal, one to the training's end."""
+        """Make a pair with this setting and, if it is equal, a pair to the training's end."""
         said = TriedSetting(setting=candidate.setting, written=candidate.written)
         try:
             first = self._pair(candidate, 1)
             agree = self._agree(*first)
             if agree is None:
-                # nothing that was compared could have differed
+                # the runs ended before the point at which they could have differed
                 said = said.model_copy(update={"problem": self._not_reached()})
                 return _Made(said=said, candidate=candidate)
             said = said.model_copy(update={"agree": agree, "runs": 2})
@@ -141,7 +145,8 @@ class _Ladder:
             return _Made(said=said, candidate=candidate)
 
     def _confirmed(self, candidate: Candidate, said: TriedSetting, first: Pair) -> _Made:
-        """Two runs more, to the end of the training; of a fill with another byte."""
+        """Make two more runs to the end of the training; for a fill, with another byte."""
+        # a result that changes with the byte was made from memory that nothing wrote
         filled = candidate.setting is Setting.HEAP_FILL
         again = replace(candidate, fill=SECOND_FILL) if filled else candidate
         second = self._pair(again, CERTAIN_RUNS - 1, whole=True)
@@ -152,7 +157,7 @@ class _Ladder:
             same = same and same_thing(self._first, first[0], second[0]) is not False
         follows: bool | None = not same if filled else None
         if candidate.setting is Setting.TORCH_FILL:
-            # NaN where there was none: it came from memory that torch filled
+            # NaN where there was none before: it comes from the memory that torch filled
             follows = self._turns_to_nan(second[0]) or None
         equal = self._agree(*second)
         if equal is None:
@@ -169,11 +174,12 @@ class _Ladder:
         return _Made(said=said, candidate=again, reference=second[0] if agree else None)
 
     def _made_sure(self, tried: TriedSettings, made: _Made) -> TriedSettings:
-        """More runs with the setting and without, until chance hardly makes it look so."""
+        """Make more runs with and without the setting, until chance hardly explains it."""
         said = made.said
         while said.helps and made.reference is not None and not tried.is_certain(said):
             pairs, differing = tried.without(said)
             try:
+                # equal runs prove nothing until enough pairs without the setting have been compared
                 if pairs < CERTAIN_CONTROLS:
                     if said.runs < CERTAIN_RUNS or not self._fits(self._last):
                         break
@@ -211,16 +217,16 @@ class _Ladder:
             word=candidate.word,
             fill=candidate.fill,
             end=None if whole else self._end,
-            # the second of a pair may find less than it needs, and is then stopped
+            # the second run of a pair may find less time than it needs, and is then stopped
             max_seconds=max(0.1, min(self._budget.left, most)),
         )
         planned, clock = plan_trial(number, trial), self._trainings.prepared.adapters.clock
         return run_within(self._budget, clock, lambda: self._trainings.run(planned))
 
     def _agree(self, left: RunEvidence, right: RunEvidence) -> bool | None:
-        """Whether two runs of one length are equal, the thing that differs included.
+        """Decide whether two runs of equal length agree, including on what differed before.
 
-        None where that was not compared: what was, says nothing then.
+        None if that was not compared: then the other comparisons prove nothing.
         """
         compared = against_run(left, right, self._settings)
         if compared.differs:
@@ -230,7 +236,7 @@ class _Ladder:
         return same_thing(self._first, left, right)
 
     def _alike(self, whole: RunEvidence, again: RunEvidence) -> bool | None:
-        """The same of a whole run and one that may have ended earlier."""
+        """Decide the same for a whole run and one that may have ended earlier."""
         if self._end is None:
             return self._agree(whole, again)
         same = same_until(whole, again, self._last)
@@ -243,7 +249,7 @@ class _Ladder:
         return f"the runs ended before {name} was written"[:1000]
 
     def _slower(self, runs: tuple[RunEvidence, ...], *, whole: bool) -> float | None:
-        """The fastest run to the training's end over the fastest strict run; None without one."""
+        """Return the fastest whole run's time over the fastest strict run's; None without one."""
         seconds = min((run.run.wall_seconds for run in runs), default=0.0)
         return round(seconds / self._seconds, 3) if whole and seconds and self._seconds else None
 

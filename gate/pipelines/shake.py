@@ -1,7 +1,7 @@
-"""Two equal runs, then one run for each thing that must not matter, compared with the first.
+"""Makes two equal runs, then one run for each thing that must not matter, and compares them.
 
-Nothing is judged by a baseline. A shaken run is isolated as every other training, and nothing of
-it is kept: its code knows that it is one.
+No baseline judges. A shaken run is isolated like every other training. Nothing of it is kept,
+because the code can find out that the run is a shaken one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ LIST_HINT = "`repro-gate shake --list` lists all names."
 SHOWN_CHARACTERS = 60
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 PAIR = 2
+# a number, or the identifier of a GPU or of a MIG instance; other names are not reordered
 CARD = re.compile(r"[0-9]{1,3}|(?:GPU|MIG)-[0-9a-f-]{1,60}", re.ASCII)
 
 
 def chosen_variations(only: str | None, skip: str | None) -> tuple[Variation, ...]:
-    """All variations, or those that the two options leave, in the order of the list.
+    """Return all variations, or those that the two options leave, in the order of the list.
 
-    Raises `SettingsError` for both options at once, for an unknown name, and where none is left.
+    Raises `SettingsError` for both options together, for an unknown name, and if none is left.
     """
     if only is not None and skip is not None:
         raise SettingsError(
@@ -77,7 +78,7 @@ def _names(option: str, text: str) -> frozenset[str]:
 
 
 def checked_budget(seconds: float | None) -> float | None:
-    """The budget as given; `SettingsError` where it is no time at all."""
+    """Return the budget as given; raise `SettingsError` if it is not a positive number."""
     if seconds is not None and not 0 < seconds < float("inf"):
         raise SettingsError(
             f"--budget {seconds:g}: must be more than 0 seconds",
@@ -87,7 +88,10 @@ def checked_budget(seconds: float | None) -> float | None:
 
 
 def why_not(variation: Variation, settings: GateSettings, reference: RunEvidence) -> str:
-    """Why it cannot be varied for this training, or the empty text; the harness may find more."""
+    """Return why the thing cannot be varied for this training, or an empty text.
+
+    The harness may find further reasons.
+    """
     train = settings.train
     for name in variation.owned_by_user:
         for key, names in (("train.env", train.env), ("train.pass_env", train.pass_env)):
@@ -99,7 +103,7 @@ def why_not(variation: Variation, settings: GateSettings, reference: RunEvidence
 
 
 def cards_of(gpus: GpusSeen, isolation: Isolation, host: Mapping[str, str]) -> tuple[str, ...]:
-    """The GPUs that a run is given, as CUDA_VISIBLE_DEVICES names them; see `why_one_order`."""
+    """Return the GPUs of a run, as CUDA_VISIBLE_DEVICES names them; see `why_one_order`."""
     if isolation.in_container:
         return ()
     named = host.get(VISIBLE)
@@ -110,7 +114,7 @@ def cards_of(gpus: GpusSeen, isolation: Isolation, host: Mapping[str, str]) -> t
 
 
 def why_one_order(variation: Variation, cards: tuple[str, ...], gpus: GpusSeen) -> str:
-    """Why GPUs cannot be named in a different order, or the empty text."""
+    """Return why the GPUs cannot be listed in a different order, or an empty text."""
     if variation.name != GPU_INDEX:
         return ""
     if len(cards) < PAIR:
@@ -120,7 +124,7 @@ def why_one_order(variation: Variation, cards: tuple[str, ...], gpus: GpusSeen) 
     return ""
 
 
-# a machine that is kept busy is slow, and a start takes a while on any
+# room for a machine that is kept busy as a variation, and for the start, which takes a while anyway
 TIMES_AS_LONG = 10.0
 LEAST_SECONDS = 120.0
 OUT_OF_BUDGET = "out of budget: --budget leaves no time for another run"
@@ -128,16 +132,16 @@ OUT_OF_BUDGET = "out of budget: --budget leaves no time for another run"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What a call asks for; without a budget all variations are tried."""
+    """The arguments of a call; without a budget all variations are tried."""
 
     variations: tuple[Variation, ...]
     budget_seconds: float | None = None
 
 
 def shake(request: GateRequest, adapters: Adapters, asked: Asked) -> ShakenTraining:
-    """Train twice, then once for each variation; what differs from the first run depends on it.
+    """Train twice, then once for each variation; a run that differs from the first depends on it.
 
-    Raises what the runs without a variation raise: a training that fails has no result.
+    Raises the error of a failed run without a variation, because then there is no reference.
     """
     with prepare(request, adapters) as prepared:
         trainings = Trainings(prepared)
@@ -145,11 +149,12 @@ def shake(request: GateRequest, adapters: Adapters, asked: Asked) -> ShakenTrain
         pair = tuple(trainings.run(planned) for planned in plan_record(PAIR))
         between = against_run(pair[0], pair[1], request.settings)
         repeatable = between.numerically_equal
+        # if two plain runs differ, no difference can be attributed to a variation
         things = shaking.things(pair[0]) if repeatable else ()
         runs = pair
         if any(thing.depends for thing in things):
-            # one more without a variation: a training that rarely differs must not be taken for one
-            # that depends on whatever was varied then
+            # one more run without a variation: a training that rarely differs by itself must not be
+            # taken for one that depends on the thing varied at that time
             runs = (*pair, trainings.run(_plain(len(pair) + 1)))
             between = against_run(pair[0], runs[-1], request.settings)
             repeatable = between.numerically_equal
@@ -178,7 +183,7 @@ class _Shaking:
         self._began = self._clock.now()
 
     def things(self, reference: RunEvidence) -> tuple[ShakenThing, ...]:
-        """What came of each variation."""
+        """Return the result of each variation."""
         adapters = self._trainings.prepared.adapters
         gpus = adapters.gpus() if reference.environment.on_gpu else GpusSeen()
         return tuple(
@@ -197,6 +202,7 @@ class _Shaking:
         try:
             planned = plan_shaken(variation, settings, cards, _most_seconds(reference))
             run = self._trainings.run(planned)
+        # a failure under a variation is a dependency too, because plain runs succeed
         except (RunError, EvidenceError) as fault:
             readings = _raised(fault)
             return _thing(variation, ShakeResult.FAILS, reason=fault.message, readings=readings)
@@ -212,8 +218,10 @@ class _Shaking:
     ) -> ShakenThing:
         varied, why = varied_words(variation, run)
         comparison = against_run(reference, run, self._trainings.prepared.request.settings)
+        # the harness has to confirm the variation; an equal result proves nothing without it
         if not varied:
             return _thing(variation, ShakeResult.NOT_TRIED, reason=why, run=run)
+        # an environment that moved may explain a difference, so the variation is not blamed
         if comparison.environment:
             why = f"the run had a different environment: {', '.join(comparison.moved)}"
             return _thing(variation, ShakeResult.NOT_TRIED, reason=why, run=run)
@@ -226,12 +234,12 @@ class _Shaking:
 
 
 def _most_seconds(reference: RunEvidence) -> float:
-    """How long a shaken run may take: a training can hang where something is varied."""
+    """Return the time limit of a shaken run, because a training can hang under a variation."""
     return max(LEAST_SECONDS, TIMES_AS_LONG * reference.run.wall_seconds)
 
 
 def _raised(fault: GateError) -> tuple[ReadingLine, ...]:
-    """The line that raised in a run that failed, where it is known."""
+    """Return the line that raised in a failed run, if it is known."""
     if not isinstance(fault, RunError) or not fault.file:
         return ()
     return (ReadingLine(place=f"{fault.file}:{fault.line}", call="", step=1),)

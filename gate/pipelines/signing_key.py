@@ -1,10 +1,11 @@
-"""Whether a key can sign, and the project's trust file lets it count; asked before any training.
+"""Checks before the training whether the key can sign and the project's trust file lists it.
 
 A private key is opened in a child that limits itself and ends at once. A vault, a token or a
-program is asked for the public key alone, which signs nothing, in a child that ends too. What comes
-back is the key's id: this process holds nothing of a key, PIN or token before the training has
-ended (T1). A service that is down says nothing of the key, and only a pass needs its signature: so
-that is a warning, and a drift keeps its diagnosis.
+program is asked only for the public key, which signs nothing, in a child that ends too. Only the
+key's id comes back. So this process holds no key, PIN or token before the training has ended (T1).
+
+A service that is down says nothing about the key, and only a pass needs its signature. So that is a
+warning, and a drift still gets its diagnosis.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gate.verdict.request import GateRequest
 
 KEY_ID: Final[RecordForm[str]] = RecordForm(str)
 SHOWN: Final = 16
-# a vault that is busy is asked again for a while
+# long, because a busy vault is asked again for a while
 ELSEWHERE_SECONDS: Final = 300.0
 
 
@@ -38,10 +39,10 @@ def check_trusted_signer(
     trusted_keys: str,
     allow_plain: bool,
 ) -> None:
-    """`SettingsError` for a key that cannot be used, and for a retired or revoked one.
+    """Raise `SettingsError` for an unusable, retired or revoked key.
 
-    A key that is not listed, and a service that is down, are warnings. `trusted_keys` is the file
-    of the verify command where it is not the settings'.
+    A key that is not listed and a service that is down are warnings. `trusted_keys` replaces the
+    settings' trust file in the verify command.
     """
     if request.from_fork or request.sign is not SigningMethod.KEY or not secrets.names_key():
         return
@@ -69,9 +70,9 @@ def check_trusted_signer(
 
 
 def signer_warning(key_id: str, trusted: TrustedKeys, shown: str, now: datetime) -> str:
-    """Why a seal of this key would not verify yet; empty where it would.
+    """Return why a seal by this key would not verify yet, or an empty text.
 
-    Raises `SettingsError` for a key whose seals do not count any more.
+    Raises `SettingsError` for a key whose seals are no longer valid.
     """
     name = safe_line(shown)
     known = next((key for key in trusted.keys if key.key_id == key_id), None)
@@ -96,7 +97,10 @@ def _counts(key: TrustedKey, now: datetime) -> bool:
 
 
 def _trust_file(request: GateRequest, adapters: Adapters, named: str) -> bytes | None:
-    """The file that the verify command names, on a pull request of the settings' of the base."""
+    """Return the trust file of the verify command.
+
+    On a pull request the settings' file is read from the base commit (T2).
+    """
     own = request.repository_path(request.settings.signing.trusted_keys)
     if not named and request.pull_request and request.base_commit:
         return adapters.git.read_file(request.base_commit, own)
@@ -106,12 +110,12 @@ def _trust_file(request: GateRequest, adapters: Adapters, named: str) -> bytes |
 
 
 def _key_id(secrets: Secrets, *, allow_plain: bool) -> str:
-    """The id of the key, which shows that it is there, and that it may be read.
+    """Return the key's id, which proves that the key exists and is readable.
 
-    Raises `KeyServiceDownError` where its service does not answer, and `SettingsError` for any
-    other fault of it.
+    Raises `KeyServiceDownError` if its service does not answer, and `SettingsError` for other
+    faults.
     """
-    # slow to import, and most calls sign nothing
+    # imported here: the import is slow, and most calls sign nothing
     from gate.package.keys import (  # noqa: PLC0415
         key_id,
         load_private_key,
@@ -136,7 +140,7 @@ def _key_id(secrets: Secrets, *, allow_plain: bool) -> str:
             look,
             what="the signing key",
             seconds=ELSEWHERE_SECONDS if elsewhere else SECONDS,
-            # a vault is reached over the network, a token by a program
+            # not confined: a vault needs the network, and a token needs a program to be started
             confined=not elsewhere,
             hint="Call the gate again when the key's service answers.",
         )

@@ -28,52 +28,53 @@ MAX_AT_ROOT: Final = 100_000
 
 IGNORE_NAME: Final = ".gitignore"
 IGNORE_ALL: Final = b"*\n"
-# git's own file alone is no mark: tools of others write the same one into folders of theirs
+# git's own file is no proof of ownership, because other tools write the same content
 MARK_NAME: Final = ".repro-gate-out"
 MARK: Final = b"The gate made this folder; its next call replaces what is in it.\n"
-# of a folder that a version before the mark made
+# marks a folder that an older version of the gate made
 OLDER_MARK: Final = Path("evidence", "manifest.json")
 MAX_MARK_BYTES: Final = 64 * 1024
 SEPARATE: Final = "Name a separate folder, for example demo-out."
-# what a call that was stopped early leaves in a folder that it made or found empty
+# a call that stopped early leaves only these in a folder that was new or empty
 BEGUN: Final = frozenset((LOCK, IGNORE_NAME, MARK_NAME))
 
 
 def claim_out(out: Path, files: Files) -> None:
-    """Make the output folder, invisible to git, and mark it as the gate's.
+    """Make the output folder, hide it from git, and mark it as the gate's.
 
-    Raises `SettingsError` for a folder that is somebody's, and `StorageError` where a link of the
-    checkout leads there.
+    Raises `SettingsError` for a folder that the gate did not make, and `StorageError` if a link of
+    the checkout leads there.
     """
     refuse_unmarked(out, files)
     if not files.exists(out):
         files.fresh_folder(out)
-    # or the output would be an uncommitted change of the next call
+    # without the ignore file the output would be an uncommitted change of the next call
     for path, content in ((out / IGNORE_NAME, IGNORE_ALL), (out / MARK_NAME, MARK)):
-        # a call claims its folder more than once, and each write waits for the disk
+        # write only if needed: a call claims its folder several times, and each write is synced to
+        # disk
         if not _holds(path, content, files):
             files.write_bytes(path, content)
 
 
 @contextmanager
 def held_out(out: Path, files: Files) -> Iterator[None]:
-    """Have the output folder for this process alone; a folder that is somebody's gets no lock."""
+    """Hold the output folder for this process alone; a folder in other use gets no lock file."""
     refuse_unmarked(out, files)
     with files.held_folder(out):
-        # at once: git is not to see the lock of a call that ends early
+        # claimed at once, so that git never sees the lock of a call that ends early
         claim_out(out, files)
         yield
 
 
 def refuse_unmarked(out: Path, files: Files) -> None:
-    """`SettingsError` for a folder with anything in it that the gate did not make."""
+    """Raise `SettingsError` for a folder with content that the gate did not make."""
     files.refuse_brought_link(out)
     _refuse_repository(out, files)
-    # above every checkout a link counts as what it leads to
+    # resolve now: a link outside of every checkout is the user's own and counts as its target
     folder = out.resolve()
     if _is_own(out, files) or not files.is_folder(folder):
         return
-    # what it holds would be replaced by this call or, once the folder is marked, by the next one
+    # this call or, once the folder is marked, the next one would replace the content
     names = files.list_names(folder, max_names=MAX_AT_ROOT)
     taken = [name for name in names if name not in BEGUN]
     if files.exists(out / IGNORE_NAME) and not _holds(out / IGNORE_NAME, IGNORE_ALL, files):
@@ -93,7 +94,7 @@ def _refuse_repository(out: Path, files: Files) -> None:
 
 
 def prepare_out(out: Path, files: Files) -> None:
-    """Claim the output folder, and remove the evidence that an earlier call left there."""
+    """Claim the output folder, and remove the evidence of an earlier call."""
     claim_out(out, files)
     files.fresh_folder(out / "evidence")
 
@@ -114,7 +115,7 @@ def _holds(path: Path, content: bytes, files: Files) -> bool:
 def export_snapshot(
     which: Commit, request: GateRequest, adapters: Adapters, work: Path
 ) -> Snapshot:
-    """Head or base as a tree below `work`; raises `RepositoryError` for what cannot be exported."""
+    """Export head or base as a tree below `work`; raise `RepositoryError` if that is impossible."""
     git = adapters.git
     target = work / f"{which.value}-snapshot"
     workdir = request.repository_path(request.settings.train.workdir)
@@ -141,7 +142,7 @@ def export_snapshot(
 
 
 def is_of_training(request: GateRequest, path: str) -> bool:
-    """Whether a file of the repository is one of `train.files`; the baseline never is."""
+    """Decide whether a file of the repository matches `train.files`; the baseline never does."""
     settings = request.settings
     baseline = request.repository_path(settings.baseline.path)
     if path == baseline or path.startswith(f"{baseline}/"):
@@ -149,17 +150,17 @@ def is_of_training(request: GateRequest, path: str) -> bool:
     return any(pattern.fullmatch(path) for pattern in _patterns(settings.train.files))
 
 
-# asked for every file of a commit
+# cached, because this is asked for every file of a commit
 @lru_cache(maxsize=8)
 def _patterns(files: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(f"{compiled(pattern)}(/.*)?", re.DOTALL) for pattern in files)
 
 
 def part_of(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
-    """Copy to `part` the files of a commit that its training gets; the digest of that tree.
+    """Copy a commit's files of the training to `part`; return the digest of that tree.
 
-    The baseline is never among them: it changes with what it says. Raises `RepositoryError` where
-    nothing is left to start in.
+    The baseline is never among them, because its content depends on the result. Raises
+    `RepositoryError` if the training's start folder has no file left.
     """
     settings = request.settings
     files.copy_tree(tree, part)
@@ -185,21 +186,24 @@ def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
 def export_all(
     request: GateRequest, adapters: Adapters, work: Path, *, runs_base: bool
 ) -> tuple[dict[Commit, Snapshot], RepositoryError | None]:
-    """All that may be trained, and why the base cannot be: git never looks at the clone later."""
+    """Export all commits that may be trained; also return why the base cannot be.
+
+    Everything is exported now, because the gate does not let git look at the clone later.
+    """
     snapshots = {Commit.HEAD: export_snapshot(Commit.HEAD, request, adapters, work)}
     no_base = None
     if request.base_commit and runs_base:
         try:
             snapshots[Commit.BASE] = export_snapshot(Commit.BASE, request, adapters, work)
         except RepositoryError as fault:
-            # most often the base is never run: its fault counts when it is
+            # keep the fault for later, because the base usually never runs
             no_base = fault
     check_snapshots(snapshots, adapters.files)
     return snapshots, no_base
 
 
 def check_snapshots(snapshots: Mapping[Commit, Snapshot], files: Files) -> None:
-    """Is the code on disk still what was exported? Every run is a copy of it."""
+    """Raise `RunError` if the exported code changed on disk; every run is a copy of it."""
     for which, snapshot in snapshots.items():
         same = files.tree_digest(snapshot.tree) == snapshot.digest
         if same and snapshot.part is not None:
@@ -213,21 +217,24 @@ def check_snapshots(snapshots: Mapping[Commit, Snapshot], files: Files) -> None:
 
 
 def stale_outputs(out: Path) -> tuple[Path, ...]:
-    """What an earlier call may have left, which would otherwise look like this call's."""
+    """Return the files of an earlier call that would otherwise look like this call's."""
     names = ("verdict.json", "comment.md", "summary.md", "report.html", BADGE, PROPOSED_BASELINE)
     package = out / PACKAGE
     return (*(out / name for name in names), package, *seal_paths(package))
 
 
 def clear_out(out: Path, files: Files) -> None:
-    """Take the folder; an older verdict and its seal must not be read as this call's own."""
+    """Claim the folder and remove an older verdict and seal, which would look like this call's."""
     claim_out(out, files)
     for path in stale_outputs(out):
         files.remove_tree(path)
 
 
 def lines_of_the_change(request: GateRequest, git: Git) -> Change | None:
-    """The hunks between base and head, to be read before any training; None where git cannot."""
+    """Return the changed lines between base and head; None without a base, or if git fails.
+
+    Call it before any training.
+    """
     if request.base_commit is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""A study: several set-ups of one commit, each with the same seeds, interleaved; nothing is judged.
+"""A study: several arms of one commit, each with the same seeds, interleaved and not judged.
 
-`seeds` has one set-up and many seeds, `compare --arm` several commands, `scaling` one command with
-several numbers of ranks. All of them are arms that run every seed.
+`seeds` has one arm and many seeds. `compare --arm` has several commands as arms. `scaling` has one
+command with several numbers of ranks as arms.
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ FORM: Final[RecordForm[Printable]] = RecordForm(Printable)
 
 
 def parsed_arms(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What `--arm NAME=COMMAND` says, at least two; `SettingsError` for another form."""
+    """Return the arms that `--arm NAME=COMMAND` names, at least two; raise `SettingsError` else."""
     arms: dict[str, tuple[str, ...]] = {}
     for word in words:
         name, _, text = word.partition("=")
         shown = safe_line(word)
+        # the name becomes a part of run labels, and so of folder names
         if not ARM_NAME.fullmatch(name):
             raise SettingsError(
                 f"--arm {shown}: the name must be 1 to 20 lower-case letters, digits or hyphens",
@@ -86,7 +87,10 @@ def parsed_arms(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def rank_arms(text: str, command: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """The command for each number of ranks of `1,2,4`; the first is what others stand over."""
+    """Return the command for each number of ranks in a text such as `1,2,4`.
+
+    The first arm is the reference for the others.
+    """
     words = [word.strip() for word in text.split(",")]
     numbers = [int(word) for word in words if word.isdecimal() and len(word) < 5]  # noqa: PLR2004 - digits
     fit = len(numbers) == len(words) and all(1 <= number <= MOST_RANKS for number in numbers)
@@ -110,7 +114,7 @@ def _with_ranks(command: tuple[str, ...], ranks: int) -> tuple[str, ...]:
 
 
 def study_seeds(settings: GateSettings, count: int) -> tuple[int, ...]:
-    """The seeds of the settings, train.seed first, and then those that follow it."""
+    """Return `count` seeds: train.seed, the settings' other seeds, then the following ones."""
     first = settings.train.seed
     following = ((first + step) % SEEDS_END for step in range(count + len(settings.seeds)))
     return tuple(dict.fromkeys((first, *settings.seeds, *following)))[:count]
@@ -120,9 +124,9 @@ def run_study(
     request: GateRequest, adapters: Adapters, kind: StudyKind, arms: Commands, *,
     seeds: int, mode: RunMode,
 ) -> StudyDocument:  # fmt: skip
-    """Run every arm with every seed; `EvidenceError` for other ranks than were asked for.
+    """Run every arm with every seed; raise `EvidenceError` if an arm has other ranks than asked.
 
-    Only many seeds of one set-up go side by side: of all others the time is compared.
+    Runs go side by side only for many seeds of one arm: all other studies compare times.
     """
     if kind is StudyKind.SCALING:
         refuse_nodes(request.settings, "scaling")
@@ -161,7 +165,7 @@ def study_document(
     request: GateRequest, evidence: EvidenceSet, kind: StudyKind, arms: Commands,
     seeds: tuple[int, ...], *, isolation: str,
 ) -> StudyDocument:  # fmt: skip
-    """The runs of a study as its document; their labels say which is which."""
+    """Return a study's document from its runs, which their labels identify."""
     settings, labelled = request.settings, {run.run.label: run for run in evidence.runs}
     by_arm = {name: tuple(labelled[seed_label(name, seed)] for seed in seeds) for name in arms}
     own = study_runs(by_arm, seeds, settings)
@@ -197,7 +201,7 @@ def study_document(
 def _notes(
     settings: GateSettings, evidence: EvidenceSet, arms: tuple[StudyArm, ...]
 ) -> Iterator[str]:
-    """What a reader should know before trusting a figure."""
+    """Yield what a reader should know before trusting a figure."""
     for arm in arms:
         if arm.ignores_seed:
             yield (
@@ -214,6 +218,7 @@ def _notes(
             "the loss of several ranks is that of rank 0, over its own samples; a metric that the "
             "script reduces over all ranks compares better"
         )
+    # the cores that this process may use, which can be fewer than the machine's
     cores, threads = len(os.sched_getaffinity(0)), evidence.runs[0].environment.part("threads")
     ranks = max(arm.ranks for arm in arms)
     thread_count = int(threads) if threads.isdecimal() else 1
@@ -227,7 +232,7 @@ def _notes(
 
 
 def packed_study(request: GateRequest, adapters: Adapters, path: Path) -> bytes:
-    """A study to put into this call's package; `SettingsError` where it is of another training."""
+    """Return a study for this call's package; raise `SettingsError` for another training's."""
     study, shown = read_printable(adapters.files, path), safe_line(str(path))
     if not isinstance(study, StudyDocument):
         raise SettingsError(
@@ -236,6 +241,7 @@ def packed_study(request: GateRequest, adapters: Adapters, path: Path) -> bytes:
         )
     commit, origin = request.commit or adapters.git.resolve("HEAD"), study.provenance
     problem = ""
+    # a study in a package has to describe the commit that the package is of
     if origin.commit != commit:
         problem = f"is of commit {origin.commit[:SHORT]}, and this call trains {commit[:SHORT]}"
     elif origin.changed_files:
@@ -248,7 +254,7 @@ def packed_study(request: GateRequest, adapters: Adapters, path: Path) -> bytes:
 
 
 def read_printable(files: Files, path: Path) -> Printable:
-    """A `study.json` or `compare.json`, read in a confined child: it may be anybody's."""
+    """Read a `study.json` or `compare.json` in a confined child: anyone may have written it."""
     shown = safe_line(str(path))
     data = files.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
     return read_apart(FORM, lambda: _parsed(data, shown), what=shown)

@@ -1,9 +1,7 @@
-"""Lock files and pointers of a commit: copied out of its tree, read by the confined process.
+"""Lock files and data pointers of a commit: copied out of its tree, parsed by the confined reader.
 
-A pull request may bring any of them, so none is parsed here (T5 in docs/architecture.md).
-
-The settings name the files, and a pull request may write what is in them: none is parsed here
-(T5 in docs/architecture.md).
+The settings name these files, but a pull request may write their content. So this process parses
+none of them (T5 in docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -35,12 +33,13 @@ MAX_PROBLEM: Final = 500
 def locks_of_commits(
     request: GateRequest, trees: Mapping[Commit, Path], folder: Path, files: Files, ask: Ask
 ) -> dict[Commit, tuple[LockFile, ...]]:
-    """Those of head and, where it was exported, base, from their exported trees.
+    """Return the lock files of head and of an exported base, from their exported trees.
 
-    The base may lack what the settings name: it may be older than the lock.
+    The base may lack a lock that the settings name, because it may be older than the lock.
     """
     locks: dict[Commit, tuple[LockFile, ...]] = {}
     for which, tree in trees.items():
+        # copies of the other commit must not remain, as both use the same names
         files.fresh_folder(folder)
         required = which is Commit.HEAD
         locks[which] = read_locks(request, tree, folder, files, ask, required=required)
@@ -50,17 +49,19 @@ def locks_of_commits(
 def read_locks(
     request: GateRequest, tree: Path, folder: Path, files: Files, ask: Ask, *, required: bool
 ) -> tuple[LockFile, ...]:
-    """The lock files of an exported commit, those that the settings name first.
+    """Return the lock files of an exported commit.
 
-    `folder` takes the copies that the other process reads. With `required`, a lock that the
-    settings name has to be there and readable, or `SettingsError` says what is wrong; one that was
-    only found keeps its problem for a finding.
+    `folder` takes the copies that the reader parses. With `required`, a lock that the settings name
+    must exist and be readable, or `SettingsError` is raised. A lock that was only found by its name
+    keeps its problem for a finding.
     """
     named = tuple(dict.fromkeys(map(request.repository_path, request.settings.environment.locks)))
     names = (name for name in _beside(request, tree, files) if name not in named)
     copies: dict[str, Path] = {}
     locks: list[LockFile] = []
     for number, name in enumerate((*named, *names)):
+        # locks that the settings name come first, so the limit never drops one of them for a found
+        # file
         if number == MAX_LOCKS:
             break
         copy = folder / f"lock-{number}"
@@ -70,7 +71,7 @@ def read_locks(
         elif name in named or _locks_something(name, copy, files):
             copies[name] = copy
     if copies:
-        # only what was asked for: the other process read what a pull request wrote
+        # the reader parsed untrusted files: take only answers about files that it was asked about
         locks += [lock for lock in ask(LocksQuestion(copies=copies)) if lock.path in copies]
     if required:
         _refuse_unread(named, locks)
@@ -78,7 +79,7 @@ def read_locks(
 
 
 def _beside(request: GateRequest, tree: Path, files: Files) -> Iterator[str]:
-    """Names of what may be a lock, next to the settings and at the root, each from the root."""
+    """Yield the paths of possible lock files next to the settings and in the root folder."""
     for place in dict.fromkeys((request.repository_path("."), ".")):
         for name in files.list_names(tree / place, max_names=MAX_NAMES):
             if name in ALWAYS or is_pylock(name) or _fits(name, (*REQUIREMENTS, *EXPLICIT_LISTS)):
@@ -90,9 +91,10 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _copied(tree: Path, name: str, copy: Path, files: Files) -> str:
-    """Copy it out of the tree; why that cannot be done, in words, or nothing."""
+    """Copy a file out of the tree; return why that is impossible, or an empty text."""
     source = tree / name
     try:
+        # checked first: a link of the commit could lead to a file of the gate
         files.refuse_links(source, below=tree)
         if not files.exists(source):
             return "is not in the commit"
@@ -103,7 +105,7 @@ def _copied(tree: Path, name: str, copy: Path, files: Files) -> str:
 
 
 def _locks_something(name: str, copy: Path, files: Files) -> bool:
-    """Whether a file that was only found is meant as a lock; text is searched, nothing parsed."""
+    """Decide whether a found file is meant as a lock, by a search in its text without parsing."""
     last = PurePosixPath(name).name
     if last in ALWAYS or is_pylock(last):
         return True
@@ -123,6 +125,7 @@ def _refuse_unread(named: tuple[str, ...], locks: list[LockFile]) -> None:
         )
 
 
+# bounds on the walk, so that a tree made by a pull request cannot keep the gate busy
 MAX_ENTRIES: Final = 200_000
 MAX_DEPTH: Final = 100
 MAGIC: Final = "*?["
@@ -132,12 +135,12 @@ ANY_FOLDERS: Final = "**"
 def pointers_of_commit(
     tree: Path, folder: Path, *, request: GateRequest, files: Files, ask: Ask, required: bool
 ) -> dict[str, DataPointers]:
-    """What the `dvc` and `lfs` entries of the settings name in an exported commit, by their labels.
+    """Return the pointers that the `dvc` and `lfs` entries name in an exported commit, by label.
 
-    `folder` takes the copies that the other process reads. A pattern of Git LFS may match nothing
-    but files with their own content: then its entry has no pointer. Without `required`, as for a
-    base commit that may be older, an entry whose files are not there is left out. Raises
-    `DataError` for a file that is missing, a link, too large, or no proper pointer.
+    `folder` takes the copies that the reader parses. A pattern of Git LFS may match only files
+    whose content is committed: then its entry has no pointer. Without `required`, as for a base
+    commit that may be older, an entry without files is left out. Raises `DataError` for a file that
+    is missing, a link, too large or no proper pointer.
     """
     pointers: dict[str, DataPointers] = {}
     for source in request.settings.data:
@@ -158,11 +161,12 @@ def pointers_of_commit(
 
 
 def _refuse_one_place(by_path: dict[str, DataPointers]) -> None:
-    """Two entries cannot both be shown at one path, or one within the other."""
+    """Raise `DataError` if two entries name one path, or a path within the other's."""
     owners = {
         pointer.path: label
         for label, pointers in by_path.items()
         for pointer in pointers
+        # a DVC output may be a whole folder, so another pointer may be inside it
         if pointer.kind is DataKind.DVC
     }
     for label, pointers in by_path.items():
@@ -185,6 +189,7 @@ def _dvc_file(
     request: GateRequest, source: DataSource, tree: Path, files: Files
 ) -> tuple[str, ...]:
     path = request.repository_path(source.dvc or "")
+    # not there: the caller decides whether the commit must have it
     return (path,) if _there(tree / path, tree, files) else ()
 
 
@@ -199,8 +204,9 @@ def _there(path: Path, tree: Path, files: Files) -> bool:
 def _lfs_files(
     request: GateRequest, source: DataSource, tree: Path, files: Files
 ) -> tuple[str, ...]:
-    """The files that a pattern matches, by their paths from the root; no link is followed."""
+    """Return the paths from the root that a pattern matches; no link is followed."""
     pattern = request.repository_path(source.lfs or "")
+    # one more than allowed, so that the excess is noticed without walking the whole tree
     paths = tuple(islice(_matches(tree, pattern.split("/"), files), MAX_POINTERS + 1))
     if len(paths) > MAX_POINTERS:
         raise DataError(
@@ -211,7 +217,11 @@ def _lfs_files(
 
 
 def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
-    """Depth first; a folder is entered only where a part of the pattern may match below it."""
+    """Walk the tree depth first; enter a folder only if a part of the pattern may match below it.
+
+    `states` are the positions in the pattern that a path can have reached, as in a nondeterministic
+    automaton.
+    """
     seen = 0
     pending: list[tuple[str, tuple[int, ...]]] = [("", _reached(pattern, (0,)))]
     while pending:
@@ -224,6 +234,7 @@ def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
             if path.count("/") > MAX_DEPTH:
                 raise _too_many(pattern, f"folders are deeper than {MAX_DEPTH} levels")
             behind = _reached(pattern, tuple(_steps(pattern, states, name)))
+            # no part of the pattern fits, so nothing below this path can match either
             if not behind:
                 continue
             if files.is_folder(tree / path):
@@ -240,7 +251,7 @@ def _too_many(pattern: list[str], why: str) -> DataError:
 
 
 def _is_link(path: Path, tree: Path, files: Files) -> bool:
-    """Git LFS keeps no link; that it matches a pattern is chance."""
+    """Decide whether the path is or passes a link. Git LFS keeps none, so the match is chance."""
     try:
         files.refuse_links(path, below=tree)
     except StorageError:
@@ -251,7 +262,7 @@ def _is_link(path: Path, tree: Path, files: Files) -> bool:
 def _names(
     folder: Path, pattern: list[str], states: tuple[int, ...], files: Files
 ) -> tuple[str, ...]:
-    """The names to look at: a part without a wildcard needs no listing."""
+    """Return the names to look at in a folder; only a wildcard makes a listing necessary."""
     parts = [pattern[state] for state in states if state < len(pattern)]
     if parts and not any(sign in part for part in parts for sign in MAGIC):
         return tuple(part for part in dict.fromkeys(parts) if files.exists(folder / part))
@@ -259,7 +270,7 @@ def _names(
 
 
 def _reached(pattern: list[str], states: tuple[int, ...]) -> tuple[int, ...]:
-    """States with those that `**` leads to, as it may stand for no folder at all."""
+    """Add the states that `**` leads to, because it may stand for no folder at all."""
     reached = set(states)
     for state in sorted(reached):
         ahead = state
@@ -286,7 +297,7 @@ def _read(
     files: Files,
     ask: Ask,
 ) -> Iterator[DataPointer]:
-    """The answer of the other process, of which only what was asked for is taken."""
+    """Yield the pointers that the reader found, of those that it was asked for."""
     tree, folder = places
     for start in range(0, len(paths), MAX_POINTER_FILES):
         files.fresh_folder(folder)
@@ -301,14 +312,15 @@ def _read(
 def _accepted(
     source: DataSource, pointer: DataPointer, asked: set[str], tree: Path, files: Files
 ) -> Iterator[DataPointer]:
-    """A pointer whose place is its own; what the commit holds itself needs no fetching."""
+    """Yield a pointer if the commit does not contain the file itself."""
     if source.kind is DataKind.LFS:
+        # the reader parsed untrusted text, so accept only paths that were asked about
         if pointer.path in asked:
             yield pointer
         return
     if not _there(tree / pointer.path, tree, files):
         yield pointer
-    # outputs with `cache: false`, such as metrics, are in a dvc.lock and in the commit
+    # a dvc.lock also lists outputs with `cache: false`, such as metrics, which are committed
     elif not (source.dvc or "").endswith(LOCK_NAME):
         raise DataError(
             f"data: {source.label}: {pointer.path} is in the commit as well",
@@ -325,7 +337,7 @@ def _copies(
             data = _beginning(tree / path, files)
         except StorageError as error:
             raise _unreadable(error, tree / path, tree) from error
-        # what is larger than any pointer of Git LFS is its own content
+        # a file larger than any Git LFS pointer is committed content
         if source.kind is DataKind.LFS and len(data) > MAX_LFS_BYTES:
             continue
         if len(data) > MAX_POINTER_BYTES:
@@ -339,7 +351,8 @@ def _copies(
 
 
 def _beginning(path: Path, files: Files) -> bytes:
-    """Enough of it to tell that it is too large; of the largest file no more."""
+    """Return the first bytes, one more than a pointer may have, to notice a larger file."""
+    # a file with large content is opened for its first bytes only
     with files.open_binary(path, max_bytes=MAX_NUMBER) as file:
         return file.read(MAX_POINTER_BYTES + 1)
 

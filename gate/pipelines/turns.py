@@ -1,4 +1,4 @@
-"""Processes of runs that go at the same time: places, cores, room, the word to go."""
+"""Processes of runs that go at the same time: their places, cores, memory and start signal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ from gate.training.runs import PlannedRun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """Where runs live, and the cores of each that goes at the same time; none where one goes."""
+    """The folders that runs live in, and a set of cores for each run at a time.
+
+    `core_sets` is empty if runs go one after the other.
+    """
 
     lanes: tuple[Lane, ...]
     core_sets: tuple[tuple[int, ...], ...] = ()
@@ -42,16 +45,16 @@ class Places:
 def places_of(
     settings: GateSettings, adapters: Adapters, isolation: Isolation, work: Path, runs: int
 ) -> Places:
-    """As many as cores and memory allow, of `runs` that could go at the same time.
+    """Return the places for up to `runs` runs, as many as cores, memory and accounts allow.
 
-    Where two runs cannot be kept apart, or would not see the same paths, there is one place, and
-    the person who waits is told why.
+    If two runs cannot be kept apart, or would see different paths, there is one place. The progress
+    output then says why.
     """
     folder = work / "run"
     places = Places(
         lanes=(Lane(number=0, root=folder, seen=folder, account=isolation.credentials),)
     )
-    # the nodes of a cluster are one place: what goes at the same time there is one run's ranks
+    # the nodes of a cluster are one place: the ranks of a single run occupy them
     if runs == 1 or isolation.job is not None:
         return places
     room = adapters.room()
@@ -60,10 +63,11 @@ def places_of(
     sets = core_sets(settings.runs.parallel, threads, room, runs)
     if not sets or room.free_bytes < AHEAD_BYTES:
         return places
+    # each run gets its own account, or runs at a time could signal or read each other
     accounts: tuple[Credentials | None, ...] = (isolation.credentials,)
     obstacle = "too many accounts for trainings are in use"
     try:
-        # one more than go at the same time: the next turn's first run is started ahead
+        # one more account than runs at a time: the first run of the next turn is started ahead
         accounts += adapters.beside(isolation, len(sets))
     except RunError as fault:
         obstacle = fault.message
@@ -71,7 +75,8 @@ def places_of(
         adapters.progress.step(f"runs go one after the other: {obstacle}")
         return places
     sets = sets[: len(accounts) - 1]
-    # a run sees its own lane at another path, and may not read the others at theirs
+    # a run sees its own lane at the common path `seen`, so that all runs see equal paths; the mode
+    # keeps it from reading the other lanes
     adapters.files.fresh_folder(work / "lanes", mode=0o700)
     lanes = tuple(
         Lane(number=number, root=work / "lanes" / str(number), seen=folder, account=account)
@@ -80,17 +85,17 @@ def places_of(
     return Places(lanes=lanes, core_sets=sets)
 
 
-# a second run of the same work may peak a little higher
+# a second run of the same work may need slightly more memory at its peak
 MARGIN = 1.25
 HOST_RESERVE_BYTES = 1024**3
 
 
 def fits_beside(run: RunEvidence, room: Room, together: int) -> bool:
-    """Whether so many runs that need what this one needed can go at the same time.
+    """Decide whether `together` runs that need as much memory as `run` fit into `room`.
 
-    Runs that use a GPU never do: two that contend for one have diverged under strict settings
-    (https://github.com/pytorch/pytorch/issues/196164), and which of several a run takes is its own
-    choice.
+    Runs that use a GPU never do: two runs that contend for one GPU have diverged under strict
+    settings (https://github.com/pytorch/pytorch/issues/196164). On a machine with several, the
+    script itself chooses one.
     """
     if run.device_memory_bytes or run.environment.on_gpu:
         return False
@@ -99,9 +104,9 @@ def fits_beside(run: RunEvidence, room: Room, together: int) -> bool:
 
 
 def uses_ports(run: RunEvidence) -> bool:
-    """Whether a run may take a port by its number, which two at the same time cannot.
+    """Decide whether a run may bind a port by number, which two runs at a time cannot share.
 
-    Ranks meet at one, and those of two runs that share a network could meet each other's.
+    Ranks meet at a port. On a shared network the ranks of one run could meet those of another.
     """
     return bool(run.ranks) or any(
         source.kind is SourceKind.UNSEEN and source.call.startswith("socket.")
@@ -109,34 +114,34 @@ def uses_ports(run: RunEvidence) -> bool:
     )
 
 
-# of all steps of a strict run, the share that runs alone where the price is asked for
+# if the cost is measured, this share of a strict run's steps runs without a neighbour
 ALONE_SHARE = 0.15
 
 
 def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
-    """How long a run that does what this one did has to go alone for the steps that are timed.
+    """Return how many seconds a run like `run` goes alone, so that its timed steps are undisturbed.
 
-    While it begins, the next one starts on other cores, which takes as long as this one's start;
-    zero where nothing was timed.
+    The seconds include its start. The next run starts on other cores meanwhile, which takes as
+    long. Zero if `run` has no timings.
     """
     if not run.timings or run.first_step_seconds is None:
         return 0.0
     steps = max(
         settings.warmup_steps + settings.min_steps, math.ceil(ALONE_SHARE * len(run.timings))
     )
-    # the first is in the start
+    # the first step is part of `first_step_seconds`
     later = run.timings[1 : steps + 1]
     taken = sum(later.seconds) + sum(later.harness_seconds)
     return run.first_step_seconds + taken
 
 
 class Fitting:
-    """How many runs may go at the same time, as far as the first one has shown."""
+    """How many runs may go at the same time, from what the first run has shown."""
 
     def __init__(
         self, settings: GateSettings, adapters: Adapters, isolation: Isolation, at_a_time: int
     ) -> None:
-        """`at_a_time` is how many there are cores for."""
+        """`at_a_time` is the number of runs that there are cores for."""
         self._settings = settings
         self._adapters = adapters
         self._shared_network = Separation.NETWORK not in isolation.own
@@ -144,16 +149,18 @@ class Fitting:
         self.most: int | None = 1 if at_a_time == 1 else None
 
     def together(self, first: RunEvidence | None) -> int:
-        """So many at most; `first` is the first run of the call, where it has ended."""
+        """Return how many runs may go at the same time; `first` is the call's first ended run."""
         if self.most is not None:
             return self.most
         if first is None:
-            # whether a run takes a GPU or a port that is there is not known before there was one
+            # before the first run it is unknown whether the script uses the GPU or a port; assume
+            # that it does
             on_gpu = self._settings.train.device is not Device.CPU and self._adapters.gpus().names
             return 1 if on_gpu or self._shared_network else self._at_a_time
         if self._shared_network and uses_ports(first):
             self.most = 1
             return self.most
+        # what the first run needed is the only measure of what the next ones need
         room, counts = self._adapters.room(), range(self._at_a_time, 1, -1)
         self.most = next((count for count in counts if fits_beside(first, room, count)), 1)
         return self.most
@@ -166,9 +173,9 @@ Prepare = Callable[[PlannedRun, Lane, Cores], ProcessRequest]
 
 @dataclass(kw_only=True, slots=True)
 class Begun:
-    """A run from its start on; `beside` are the labels of those that went at the same time.
+    """A run from its start on. `beside` are the labels of the runs that went at the same time.
 
-    `cores` is the number of its set while it has one.
+    `cores` is the number of its set of cores, or None after it gave the set back.
     """
 
     planned: PlannedRun
@@ -182,17 +189,21 @@ class Begun:
 
     @property
     def result(self) -> ProcessResult | None:
-        """How it ended; None while it lives."""
+        """How the process ended; None while it lives."""
         return self.started.result
 
     @property
     def times(self) -> dict[str, float]:
-        """What the clock told, as `RunRecord` has it."""
+        """The two times on the monotonic clock, under the names of `RunRecord`."""
         return {"clock_seconds": self.begun_seconds, "started_seconds": self.started_seconds}
 
     @property
     def failed(self) -> bool:
-        """Whether it has failed, and not for want of what the others took, or as it was stopped."""
+        """Whether the run failed by its own fault.
+
+        A run that lacked what its neighbours took, or that may have been stopped on purpose, is not
+        counted.
+        """
         ended = self.result
         if ended is None or (ended.exit_code == 0 and not ended.timed_out):
             return False
@@ -200,9 +211,10 @@ class Begun:
 
 
 class Turns:
-    """One call's processes: a set of cores for each run at a time, one more place than those.
+    """The processes of one call, with a set of cores for each run at a time.
 
-    So the next run can be started while all of a turn's runs have their files still.
+    There is one place more than sets of cores. So the next run can start while every run of the
+    current turn still has its files in place.
     """
 
     def __init__(
@@ -233,11 +245,11 @@ class Turns:
     def run(
         self, turn: Turn, following: tuple[PlannedRun, ...] = (), alone_seconds: float = 0.0
     ) -> tuple[Begun, ...]:
-        """Run a turn to its end; give each of its runs back with `release` when it has been read.
+        """Run a turn to its end; pass each of its runs to `release` once it has been read.
 
-        `following` are started ahead as cores get free. In a staggered turn the second run is let
-        go `alone_seconds` after the first. Where one fails the others are ended, and it stands
-        first: nobody needs to wait for them. Raises `RunError` when one cannot be started.
+        `following` are started ahead as cores become free. In a staggered turn the second run
+        starts `alone_seconds` after the first. If a run fails, the others are ended at once, and
+        the failed run is first in the result. Raises `RunError` if a run cannot be started.
         """
         self._drop_others(turn.runs)
         waiting, going = list(turn.runs), list[Begun]()
@@ -261,7 +273,7 @@ class Turns:
         )
 
     def _follow(self, seconds: float, going: list[Begun], reached: Reached | None) -> None:
-        """Until a run ends, at most for so long; where somebody watches, with a look a second."""
+        """Wait until a run ends, for at most `seconds`; update a progress display every second."""
         if reached is None:
             self._group.follow(seconds)
             return
@@ -277,11 +289,11 @@ class Turns:
         )
 
     def release(self, begun: Begun) -> None:
-        """Nothing of the run is in its place any more."""
+        """Give the run's place back; its files must be gone from it."""
         self._free.append(begun.lane)
 
     def drop(self) -> None:
-        """End what was started ahead: it is not needed."""
+        """End the runs that were started ahead and are not needed."""
         self._drop_others(())
 
     def _is_due(self, going: list[Begun], alone_seconds: float) -> bool:
@@ -301,6 +313,7 @@ class Turns:
         for other in beside:
             other.beside = (*other.beside, planned.label)
         begun.beside = tuple(other.planned.label for other in beside)
+        # in its own lane a process waits for this file; only the gate can write to its folder
         if begun.lane.place is not None:
             self._files.write_new(sign_of(run_folders(begun.lane.root)), b"")
         begun.begun_seconds = self._clock.seconds()
@@ -308,6 +321,7 @@ class Turns:
         return begun
 
     def _begin(self, planned: PlannedRun) -> Begun:
+        # a set of cores is free as soon as a run ends, its lane only when its files have been read
         lane, cores = self._free.pop(0), self._free_cores.pop(0)
         request = self._prepare(planned, lane, self._sets[cores])
         label = f"{planned.label}: ".encode() if self.at_a_time > 1 else b""
@@ -351,6 +365,8 @@ class Turns:
         for begun in dropped:
             begun.started.stop()
             self._ahead.remove(begun)
+        # one pass without waiting ends the stopped processes, so that their cores and lanes are
+        # free
         if dropped:
             self._group.follow(0)
         self._note_ends(dropped)

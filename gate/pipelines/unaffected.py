@@ -1,7 +1,7 @@
-"""Whether a pull request changes anything that its training gets; where not, an entry answers.
+"""Decides whether a pull request changes anything that its training gets; if not, an entry answers.
 
-No code of the change runs for it: its tree is hashed, and the training's own Python is asked for
-its environment, kept apart as a run is, without the script. Every doubt ends in a training.
+No code of the pull request runs for this. Its tree is hashed, and the training's own Python reports
+its environment, isolated like a run but without the script. Every doubt leads to a training.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ SHOWN_CHARACTERS = 80
 
 
 def answered(prepared: Prepared, baselines: Baselines) -> tuple[Gated | None, str]:
-    """The answer of an entry of the trusted baseline; None where the commit has to be trained.
+    """Return the answer of an entry of the trusted baseline; None if the commit has to be trained.
 
-    The text says why it is trained where the settings ask for an answer.
+    The text says why it is trained although the settings ask for an answer.
     """
     request, progress = prepared.request, prepared.adapters.progress
     if not request.may_answer:
@@ -65,6 +65,7 @@ def answered(prepared: Prepared, baselines: Baselines) -> tuple[Gated | None, st
             why = _why_none_fits(request, prepared, baselines.base)
         if not why:
             here = _environment(prepared)
+            # names the refusal if the environment of no entry fits
             newest = max(entries, key=lambda candidate: candidate.recorded_at)
             entries = tuple(entry for entry in entries if here and _same(entry.environment, here))
             why = "" if entries else _moved_words(newest, here)
@@ -77,20 +78,23 @@ def answered(prepared: Prepared, baselines: Baselines) -> tuple[Gated | None, st
 
 
 def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) -> str:
-    """What this call has to train for, whatever its files are; empty where there is nothing."""
+    """Return what makes this call train regardless of the files, or an empty text."""
     head, settings = prepared.snapshots[Commit.HEAD], request.settings
     obstacles = (
         (baselines.head is not None, "the pull request includes a new baseline"),
         (bool(request.policy_changes), "the pull request changes what decides"),
         (
-            # the base commit has a lock file of its own, where packages of either were installed
+            # the base path exists only if the base commit's lock file differs and its packages are
+            # installed
             bool(request.environment_change.files or prepared.adapters.base_path),
             "the pull request changes the environment",
         ),
         (bool(head.changed_files), "there are uncommitted changes"),
         (request.resumes, "resume makes runs in this call"),
+        # an audit counts operators of this commit, which needs a run
         (settings.operator_audit, "operator_audit makes a run in every call"),
         (settings.cluster.on_nodes, "the nodes of a cluster are not asked for their environment"),
+        # without train.files every file may reach the training, so no change is harmless
         (not head.part_digest, "train.files names no files"),
         (
             any(source.verify is Verify.SAMPLE for source in settings.data),
@@ -105,33 +109,42 @@ def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) ->
 
 
 def _leads_into_the_commit(prepared: Prepared) -> bool:
-    """Whether the training's command or variables name a folder of the checkout that head fills.
+    """Decide whether command or variables of the training name a folder of head in the checkout.
 
-    What the change puts there, such as a start-up file into an environment below the checkout, a
-    run would get beside `train.files`.
+    The pull request could add a file there, such as a start-up file of an environment. A run would
+    get that file although `train.files` does not name it.
     """
     launcher, train = prepared.launchers[Commit.HEAD], prepared.request.settings.train
     host = launcher.isolation.host_variables(launcher.host, train.pass_env)
+    # PATH and LD_LIBRARY_PATH are among them, and their folders may contain files of the change
     passed = (host.get(name, "") for name in PASSED_FROM_HOST)
     top, tree = prepared.request.top.resolve(), prepared.snapshots[Commit.HEAD].tree
     for text in (*passed, *train.env.values(), *train.command):
         for path in (Path(part) for part in text.split(os.pathsep) if part.startswith(os.sep)):
+            # a path outside of the checkout may be a link into it
             for place in (path, path.resolve()):
                 inside = place.relative_to(top).parts if place.is_relative_to(top) else None
+                # a folder that the commit leaves empty, such as an ignored .venv, is the machine's
+                # own
                 if inside == () or (inside and prepared.adapters.files.exists(tree / inside[0])):
                     return True
     return False
 
 
 def _same(recorded: Environment, here: Environment) -> bool:
-    """Whether nothing at all moved: a package that is new here may be one that a run would take."""
+    """Decide whether the environments are equal in every part.
+
+    Packages count as imported in all cases: a new package here may be one that a run would import.
+    """
+    # with no imports recorded, `moved` compares all packages
     return not recorded.model_copy(update={"imported": ()}).moved(here)
 
 
 def _fitting(
     request: GateRequest, prepared: Prepared, trusted: Baseline | None
 ) -> Iterator[BaselineEntry]:
-    """The entries that were recorded with exactly what head's training would get."""
+    """Yield the entries that were recorded with exactly what head's training would get."""
+    # every condition here is listed for users in docs/cost.md#no-run
     settings, now = request.settings, prepared.adapters.clock.now().isoformat()
     training = training_settings(settings)
     files = answering_digest(prepared.snapshots[Commit.HEAD].part_digest, settings)
@@ -146,7 +159,7 @@ def _fitting(
 
 
 def _why_none_fits(request: GateRequest, prepared: Prepared, trusted: Baseline | None) -> str:
-    """What keeps the entry that is nearest to this commit from answering."""
+    """Return why the entry closest to this commit cannot answer."""
     if trusted is None or not trusted.entries:
         return "the base commit has no entry of a baseline"
     training = training_settings(request.settings)
@@ -165,7 +178,7 @@ def _why_none_fits(request: GateRequest, prepared: Prepared, trusted: Baseline |
 def _unlike(
     entry: BaselineEntry, training: Mapping[str, str], files: str, prepared: Prepared
 ) -> Iterator[str]:
-    """What an entry has that this commit has not, and the other way; one thing at least."""
+    """Yield the differences between an entry and this commit, at least one."""
     request, settings = prepared.request, prepared.request.settings
     named = f"entry {entry_name(entry)}"
     moved = sorted(
@@ -198,13 +211,13 @@ def _unlike(
 def _changed_files(
     request: GateRequest, prepared: Prepared, entry: BaselineEntry
 ) -> tuple[str, ...]:
-    """The files of the training that differ from the entry's commit, or else from the base's."""
+    """Return the training's files that differ from the entry's commit, or else from the base's."""
     head = prepared.snapshots[Commit.HEAD].commit
     for before in (entry.commit, request.base_commit):
         try:
             changed = prepared.adapters.git.changed_between(before, head) if before else ()
         except GateError:
-            # a clone without that much of the past
+            # a shallow clone may lack that commit
             continue
         if of_training := tuple(path for path in changed if is_of_training(request, path)):
             return of_training
@@ -212,7 +225,7 @@ def _changed_files(
 
 
 def _unseen(settings: GateSettings) -> str:
-    """What leaves reads out of sight, as far as the settings tell it."""
+    """Return which setting keeps some reads of a training from being seen."""
     if settings.isolation.network:
         return "isolation.network is true"
     if settings.train.pass_env:
@@ -248,13 +261,13 @@ def _moved_words(entry: BaselineEntry, here: Environment | None) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first of them in one line; the names are those of files and settings of a commit."""
+    """Return the first names in one line; they come from files and settings of a commit."""
     shown = ", ".join(safe_line(name)[:SHOWN_CHARACTERS] for name in names[:SHOWN])
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _environment(prepared: Prepared) -> Environment | None:
-    """That of the training's own Python, asked as `doctor` asks it; None where it does not say."""
+    """Return the environment that the training's own Python reports; None if it reports none."""
     launcher, adapters = prepared.launchers[Commit.HEAD], prepared.adapters
     try:
         with adapters.progress.running("asking the training's Python for its environment"):
@@ -269,6 +282,7 @@ def _environment(prepared: Prepared) -> Environment | None:
     except GateError:
         return None
     finally:
+        # the probe used the account and the place of a run, so leave both as before a run
         adapters.clean_up(launcher.isolation)
         prepared.aside.put(prepared.place)
         adapters.files.fresh_folder(prepared.place)
@@ -278,7 +292,7 @@ def _environment(prepared: Prepared) -> Environment | None:
 
 
 def _answer(prepared: Prepared, trusted: Baseline | None, entry: BaselineEntry) -> Gated:
-    # as before every verdict: what was hashed is what is there
+    # as before every verdict, check that the hashed files are still the files on disk
     prepared.refuse_changed()
     request, head = prepared.request, prepared.snapshots[Commit.HEAD]
     evidence = EvidenceSet(
@@ -301,7 +315,7 @@ def _answer(prepared: Prepared, trusted: Baseline | None, entry: BaselineEntry) 
 def unaffected_verdict(
     request: GateRequest, entry: BaselineEntry, evidence: EvidenceSet, isolation: RunIsolation
 ) -> Verdict:
-    """A pass that rests on the runs of an entry; `evidence` holds what was compared, and no run."""
+    """Return a pass that rests on the runs of an entry; `evidence` contains no run."""
     recorded = RecordedPass(
         entry=entry_name(entry),
         commit=entry.commit,
@@ -338,6 +352,7 @@ def unaffected_verdict(
         checkpoint_root=entry.checkpoint.root,
         snapshot_digest=evidence.snapshot_digest,
         settings_digest=evidence.settings_digest,
+        # the verdict must not suggest that this commit ran
         not_exercised=("this commit: nothing of it was run",),
         not_run=(
             NotRun(part=Part.STRICT_RUNS, why=WhyNotRun.UNAFFECTED, runs=request.strict_runs),

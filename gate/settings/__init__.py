@@ -1,1 +1,1 @@
-"""`repro-gate.yml`, the event and the inputs, as typed records."""
+"""`repro-gate.yml`, the event and the action's inputs, as typed records."""

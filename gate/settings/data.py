@@ -1,4 +1,4 @@
-"""What `repro-gate.yml` may say about data: sections `data`, `fetch` and `preprocess`."""
+"""The settings about data: the sections `data`, `fetch` and `preprocess`."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from gate.text.document import (
 
 MAX_SOURCES: Final = 50
 GIB: Final = 1024**3
-# the context of a file that somebody wrote, and not of a record of the gate's own
+# pydantic's context for a file that a person wrote, as opposed to a record of the gate
 TYPED: Final = "typed"
-# what the folder of all data sets holds: one name each, no link upward and no hidden file
+# names in the folder of all data sets: no link upward and no hidden file
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 LOCK_NAME: Final = "dvc.lock"
 
 
 class DataKind(StrEnum):
-    """Where a data set comes from; `preprocess` is what the settings' own command wrote."""
+    """Where a data set comes from; `preprocess` is the output of the settings' own command."""
 
     PATH = "path"
     DVC = "dvc"
@@ -58,7 +58,7 @@ class Verify(StrEnum):
 
 def _address(value: str) -> str:
     parts = urlsplit(value)
-    # a port that is none raises ValueError here, and not when it is used
+    # reading the port raises `ValueError` for an invalid one now, and not at its first use
     _ = parts.port
     local = parts.hostname in LOOPBACK
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
@@ -131,7 +131,7 @@ class DataSource(Document):
     @field_validator("name")
     @classmethod
     def _named_or_left_out(cls, value: str, info: ValidationInfo) -> str:
-        # in a record of the gate's own it stands for a key that was left out
+        # in the gate's own records, an empty name stands for a missing key
         if info.context == TYPED and not value:
             message = "is empty: leave it out to use the last part of the path or the address"
             raise ValueError(message)
@@ -143,6 +143,7 @@ class DataSource(Document):
         if len(named) != 1:
             message = f"needs exactly one of path, dvc, lfs and url; found {named or 'none'}"
             raise ValueError(message)
+        # content from the web is accepted only by its digest
         if (self.sha256 is None) is not (self.url is None):
             message = "url and sha256 belong together: the address says where, the digest what"
             raise ValueError(message)
@@ -186,7 +187,7 @@ class DataSource(Document):
 
     @model_serializer(mode="wrap")
     def _as_it_is_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """`as` is no name for a field of Python's, and `name` none of the file's."""
+        """Write the field `name` under the file's key `as`, which is a reserved word in Python."""
         written: dict[str, object] = handler(self)
         if "name" in written:
             written["as"] = written.pop("name")
@@ -194,24 +195,25 @@ class DataSource(Document):
 
     @property
     def kind(self) -> DataKind:
-        """Which of the four it is."""
+        """Which of the four kinds the data set is."""
         kinds = (DataKind.PATH, DataKind.DVC, DataKind.LFS, DataKind.URL)
         return next(kind for kind in kinds if getattr(self, kind.value) is not None)
 
     @property
     def in_tree(self) -> bool:
-        """Whether the training finds it at a path of the repository."""
+        """Whether the training finds the data at a path of the repository."""
         return self.kind in {DataKind.DVC, DataKind.LFS}
 
     @property
     def label(self) -> str:
-        """What reports call it: unlike any other entry's."""
+        """The name of the data set in reports, different from every other entry's."""
         if self.name:
             return self.name
         if self.url is not None:
             return urlsplit(self.url).path.rpartition("/")[2]
         if self.path is not None:
             return self.path.rpartition("/")[2]
+        # two stages of one dvc.lock are two data sets
         stage = f":{self.stage}" if self.stage else ""
         return f"{self.dvc or self.lfs}{stage}"
 
@@ -274,10 +276,10 @@ class PreprocessSettings(Document):
 
 
 def distinct_names(sources: tuple[DataSource, ...]) -> tuple[DataSource, ...]:
-    """Refuse two entries that the training would find at one place."""
+    """Raise `ValueError` for two entries that the training would find in one place."""
     seen: set[str] = set()
     for source in sources:
-        # some disks take two names that differ in their case for one
+        # some file systems do not distinguish upper and lower case
         label = source.label.casefold()
         if label in seen:
             message = f"two entries have the name {source.label!r}: set `as` in one of them"
@@ -293,7 +295,7 @@ def distinct_names(sources: tuple[DataSource, ...]) -> tuple[DataSource, ...]:
 
 
 def _overlap(first: str, second: str) -> bool:
-    """Whether two places are the same, or one is inside the other, on any disk."""
+    """Decide whether two places are equal or nested, on file systems that ignore case too."""
     left, right = (f"{place.casefold()}/" for place in (first, second))
     return left.startswith(right) or right.startswith(left)
 

@@ -1,4 +1,4 @@
-"""What `repro-gate.yml` may say about package, signing and publishing."""
+"""The settings about package, signing and publishing."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class PackageSettings(Document):
     )
 
 
-# OCI distribution specification 1.1, "Pulling manifests": the name below a host. What stands before
-# the first slash is a host only where it has a dot or a port, as for every client of a registry.
+# OCI distribution specification 1.1, "Pulling manifests": the name after a host. The part before
+# the first slash is a host only if it has a dot or a port, as for every registry client.
 _PART: Final = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 _HOST: Final = (
     r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+(?=:))(?::[0-9]{1,5})?"
@@ -42,7 +42,7 @@ REPOSITORY: Final = re.compile(rf"{_HOST}(?:/{_PART})+\Z")
 
 
 def check_repository(value: str) -> str:
-    """Refuse what is no place in a registry, or names one image there by tag or digest."""
+    """Raise `ValueError` for a text that is no repository, or that adds a tag or digest."""
     if not REPOSITORY.match(value):
         message = (
             "must be a registry and a name in it, in lower case and without scheme, tag or digest, "
@@ -57,7 +57,7 @@ OCI: Final = "oci://"
 
 
 def check_history(value: str) -> str:
-    """Refuse what is no place for a history: s3://…, oci://… or an absolute folder."""
+    """Raise `ValueError` unless the text is s3://…, oci://… or an absolute folder."""
     if value.startswith(OCI):
         check_repository(value.removeprefix(OCI))
     elif not value.startswith((S3, "/")) or not value.isprintable():
@@ -69,12 +69,12 @@ def check_history(value: str) -> str:
     return value
 
 
-# a Pushgateway inside a cluster has no TLS, and is told no secret
+# plain http is allowed, because a Pushgateway inside a cluster has no TLS and gets no secret
 PUSHGATEWAY: Final = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?\Z")
 
 
 def check_pushgateway(value: str) -> str:
-    """Refuse what is no address, and one that has a login in it."""
+    """Raise `ValueError` for an invalid address, or one that contains a login."""
     if not PUSHGATEWAY.match(value):
         message = "must be an address without a login, for example http://pushgateway:9091"
         raise ValueError(message)
@@ -82,7 +82,7 @@ def check_pushgateway(value: str) -> str:
 
 
 RegistryName = Annotated[str, Field(max_length=200), AfterValidator(check_repository)]
-# a line end or a tab would make it another name to its reader
+# the server would read a name with a control character as another name
 _NAME: Final = r"^[^\x00-\x1f\x7f]+$"
 
 
@@ -104,7 +104,7 @@ class MlflowSettings(Document):
         default=None,
         min_length=1,
         max_length=200,
-        # a path to the server's own addresses
+        # no slash or colon: the server puts the name into paths of its own addresses
         pattern=r"^[^/:\x00-\x1f\x7f]+$",
         description="A name in the model registry: each sealed pass becomes a version of it. "
         "Without it no model is registered.",
@@ -117,12 +117,12 @@ class MlflowSettings(Document):
     )
 
 
-# a union, where there are more trackers
+# becomes a union as soon as there are more trackers
 TrackerSettings = MlflowSettings
 
 
 class ConfiguredTracker(NamedTuple):
-    """The tracker that gets runs."""
+    """The configured tracker, with its names and settings."""
 
     names: TrackerNames
     settings: TrackerSettings
@@ -153,7 +153,7 @@ class PublishSettings(Document):
 
     @property
     def tracker(self) -> ConfiguredTracker | None:
-        """The tracker that gets runs; None where none is configured."""
+        """The tracker that gets runs; None if none is configured."""
         for names in TRACKERS:
             settings = getattr(self, names.key)
             if settings is not None:

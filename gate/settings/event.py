@@ -1,6 +1,7 @@
-"""The GitHub event and the action's inputs: read once, from a mapping, into one typed record.
+"""Parses the GitHub event and the action's inputs once, from a mapping, into typed records.
 
-A cancelled step writes nothing at its end, so everything is written at the beginning.
+It also writes the step state for the post step. A cancelled step writes nothing at its end, so the
+state is written at the beginning.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from gate.text.strict_json import parse_json
 
 
 class Mode(StrEnum):
-    """How much of the pipeline one step runs: all of it, the training, or the judging.
+    """How much of the pipeline one step runs: all of it, only the training, or only the judging.
 
-    `link` is the step after the upload: it tells the comment where the page is.
+    `link` is the step after the upload: it adds the page's address to the comment.
     """
 
     GATE = "gate"
@@ -37,12 +38,12 @@ class Mode(StrEnum):
     LINK = "link"
 
 
-# modes in which no code of a pull request runs
+# the modes in which no code of a pull request runs
 TRAINS_NOTHING = frozenset((Mode.JUDGE, Mode.LINK))
 
 
 class SigningMethod(StrEnum):
-    """What signs a pass."""
+    """What signs a pass: a key, or the job's identity through Sigstore."""
 
     KEY = "key"
     SIGSTORE = "sigstore"
@@ -50,16 +51,17 @@ class SigningMethod(StrEnum):
 
 RUN_NAME = "repro_gate_run"
 CONTAINER_NAME = "repro_gate_container"
-# Both are handed to the engine, so nothing but what the step itself writes is taken.
+# Both values are passed to the container engine, so accept only what the step itself can have
+# written.
 RUN_ID = re.compile(r"[0-9a-f]{16}\Z")
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}\Z")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepState:
-    """The label of the step's own containers, and the container that it ran in itself.
+    """The label of the step's training containers, and the id of the step's own container.
 
-    Both are empty when nothing was told: then there is nothing to look for.
+    Both are empty if the step wrote no state: then there is nothing to clean up.
     """
 
     run: str = ""
@@ -67,12 +69,12 @@ class StepState:
 
 
 def state_file_text(state: StepState) -> str:
-    """What to append to the file that `GITHUB_STATE` names."""
+    """Return the text to append to the file that `GITHUB_STATE` names."""
     return f"{RUN_NAME}={state.run}\n{CONTAINER_NAME}={state.container}\n"
 
 
 def read_step_state(variables: Mapping[str, str]) -> StepState:
-    """What the step wrote; a value that it cannot have written counts as none."""
+    """Return the state that the step wrote; a value that it cannot have written is dropped."""
     run = variables.get(f"STATE_{RUN_NAME}", "")
     container = variables.get(f"STATE_{CONTAINER_NAME}", "")
     return StepState(
@@ -81,9 +83,9 @@ def read_step_state(variables: Mapping[str, str]) -> StepState:
     )
 
 
-# `\Z` and not `$`, behind which a line end may still follow.
+# `\Z` and not `$`, because `$` also matches before a final line end.
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
-# SHA-1, or SHA-256 in repositories that were made with it.
+# SHA-1, or SHA-256 in repositories with that object format.
 COMMIT_HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
 TARGET_EVENT = "pull_request_target"
 FOLLOWING_EVENT = "workflow_run"
@@ -92,16 +94,17 @@ COMMIT_EVENTS = ("push", "workflow_dispatch", "schedule", QUEUE_EVENT)
 LINE_LIMIT = 300
 BRANCHES = "refs/heads/"
 MAX_BRANCH = 255
+# characters that git-check-ref-format(1) forbids
 NO_BRANCH = frozenset(" ~^:?*[\\\x7f").union(map(chr, range(32)))
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionInputs:
-    """What the step's `with:` says, without secrets: `gate.package.secrets` reads those late.
+    """The step's `with:` without secrets, which `gate.package.secrets` reads late.
 
-    `gate_id` is empty where the settings name the gate; `artifact` is what the workflow calls the
-    upload of `out`, empty where the usual name holds.
+    `gate_id` is empty if the settings name the gate. `artifact` is the name under which the
+    workflow uploads `out`, or empty for the default name.
     """
 
     config: str
@@ -123,10 +126,10 @@ class ActionInputs:
 class ActionContext:
     """Where the action runs: repository, event, and the files that the runner reads.
 
-    `queue_base` is the commit that a group of the merge queue is to be merged into, `queue_branch`
-    that branch.
-    `on_default_branch`: the event is about a commit of the repository's default branch. `nightly`:
-    it is a schedule, a start by hand or a push to that branch, for which nobody waits.
+    `queue_base` and `queue_branch` are the commit and the branch that a merge queue's group is to
+    be merged into. `on_default_branch` is true if the event is about a commit of the default
+    branch. `nightly` is true for a schedule, a manual start or a push to that branch: nobody waits
+    for these.
     """
 
     repository: str
@@ -145,17 +148,20 @@ class ActionContext:
 
     @property
     def trusted_base(self) -> str | None:
-        """The commit that a change is to be merged into, None where the event has none."""
+        """The commit that the change is to be merged into; None if the event has none."""
         return self.pull_request.base_sha if self.pull_request else self.queue_base
 
     @property
     def base_branch(self) -> str:
-        """The branch that a change is to be merged into, empty where the event has none."""
+        """The branch that the change is to be merged into; empty if the event has none."""
         return self.pull_request.base_branch if self.pull_request else self.queue_branch
 
 
 def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
-    """The action's inputs from `INPUT_*`; an empty input is an absent one."""
+    """Return the action's inputs from `INPUT_*`; an empty input counts as absent.
+
+    Raises `SettingsError` for an invalid input.
+    """
     gate_id = _gate_id(variables)
     return ActionInputs(
         config=_config(variables),
@@ -176,6 +182,7 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
 
 def _gate_id(variables: Mapping[str, str]) -> str:
     text = _input(variables, "gate_id")
+    # the id becomes part of file names, of a comment's marker and of the check's name
     if text and not GATE_ID.match(text):
         raise SettingsError(
             f"input gate_id: {text[:60]!r} is not the id of a gate",
@@ -185,7 +192,7 @@ def _gate_id(variables: Mapping[str, str]) -> str:
 
 
 def _artifact(variables: Mapping[str, str], gate_id: str) -> str:
-    """The artifact's name where it is not the one that `baseline accept` looks for by itself."""
+    """Return the artifact's name; empty for the name that `baseline accept` tries by itself."""
     text = _input(variables, "artifact")
     if text and not is_artifact_name(text):
         raise SettingsError(
@@ -201,7 +208,7 @@ def _input(variables: Mapping[str, str], name: str) -> str:
 
 
 def _line(variables: Mapping[str, str], name: str) -> str:
-    """One line of text, as a person typed it into a form."""
+    """Return one line of text that a person typed into a form."""
     text = _input(variables, name)
     if not text.isprintable() or len(text) > LINE_LIMIT:
         raise SettingsError(
@@ -212,7 +219,10 @@ def _line(variables: Mapping[str, str], name: str) -> str:
 
 
 def _folder(variables: Mapping[str, str], name: str, *, default: str) -> str:
-    """A folder inside the workspace: root writes there and gives it to the workspace's owner."""
+    """Return a folder inside the workspace.
+
+    Root writes there and gives the files to the workspace's owner, so no other place is allowed.
+    """
     text = _input(variables, name) or default
     try:
         return path_inside_project(text)
@@ -223,7 +233,7 @@ def _folder(variables: Mapping[str, str], name: str, *, default: str) -> str:
 
 
 def _config(variables: Mapping[str, str]) -> str:
-    """The settings file, which is read from commits; empty for the usual one."""
+    """Return the path of the settings file, which is read from commits; empty for the default."""
     text = _input(variables, "config")
     try:
         return PurePosixPath(path_inside_project(text)).as_posix() if text else ""
@@ -246,7 +256,7 @@ def _sign(variables: Mapping[str, str]) -> SigningMethod:
     if text not in {method.value for method in SigningMethod}:
         known = ", ".join(method.value for method in SigningMethod)
         raise SettingsError(f"input sign: {text[:40]!r} is not one of {known}")
-    # refused and not ignored: its author believes that it signs
+    # refuse these inputs instead of ignoring them: the author believes that they sign
     for name in ("signing_key", "signer"):
         if text == SigningMethod.SIGSTORE.value and _input(variables, name):
             raise SettingsError(
@@ -257,7 +267,7 @@ def _sign(variables: Mapping[str, str]) -> SigningMethod:
 
 
 def _signer(variables: Mapping[str, str]) -> SignerPlace | None:
-    """Where the key is; which secrets it takes is read later."""
+    """Return the place of the key; its secrets are read later."""
     text = _input(variables, "signer")
     if text and _input(variables, "signing_key"):
         raise SettingsError(
@@ -272,6 +282,7 @@ def _signer(variables: Mapping[str, str]) -> SignerPlace | None:
 
 def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = _input(variables, name).lower()
+    # YAML users write yes and on too; anything unexpected is an error instead of a silent false
     if text not in {"", "true", "false"}:
         raise SettingsError(f"input {name}: {text[:40]!r} is neither true nor false")
     return text == "true" if text else default
@@ -280,15 +291,15 @@ def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:
 def read_context(
     variables: Mapping[str, str], event: bytes, mode: Mode = Mode.GATE
 ) -> ActionContext:
-    """The event that started the action; `event` is the content of `GITHUB_EVENT_PATH`.
+    """Return the context of the event; `event` is the content of `GITHUB_EVENT_PATH`.
 
-    Raises `SettingsError` for a trigger that would run a stranger's code with secrets, for an
-    event that the gate does not know, and for a malformed event file. After a `workflow_run`,
-    which only judging may follow, `origin` is set and the pull request is still to be found.
+    Raises `SettingsError` for an unknown event, for a malformed event file, and for a trigger that
+    would run a stranger's code with secrets. After a `workflow_run`, which only a judging mode may
+    follow, `origin` is set and the pull request is still unknown.
     """
     name = variables.get("GITHUB_EVENT_NAME", "")
     _refuse_trigger(name, mode)
-    # the event's own hashes: variables such as GITHUB_HEAD_REF hold names, and a name can move
+    # use the hashes in the event: variables such as GITHUB_HEAD_REF contain names, which can move
     pull_request, origin = None, None
     if name == "pull_request":
         pull_request = _pull_request(event)
@@ -323,7 +334,7 @@ def read_context(
 
 
 def _refuse_trigger(name: str, mode: Mode) -> None:
-    # both run a workflow of this repository with its secrets: code of the head would be handed them
+    # both triggers run a workflow of this repository with its secrets, which head's code would get
     if name == TARGET_EVENT or (name == FOLLOWING_EVENT and mode not in TRAINS_NOTHING):
         raise SettingsError(
             f"event {name}: refused because it would run the pull request's code with this "
@@ -334,7 +345,10 @@ def _refuse_trigger(name: str, mode: Mode) -> None:
 
 
 def _origin(event: bytes) -> RunOrigin:
-    """What the finished workflow ran on; `pull_requests` there is empty for forks, so not used."""
+    """Return what the finished workflow ran on.
+
+    The event's list `pull_requests` is empty for forks, so it is not used.
+    """
     value = parse_json(event, "GITHUB_EVENT_PATH", max_bytes=MAX_EVENT_BYTES)
     if _dig(value, "workflow_run", "event") != "pull_request":
         raise SettingsError(
@@ -384,12 +398,12 @@ def _path(variables: Mapping[str, str], name: str) -> Path | None:
 
 
 def runner_files(variables: Mapping[str, str]) -> tuple[Path | None, Path | None]:
-    """Where outputs and the job's summary are appended to, as far as the runner says."""
+    """Return the files for outputs and the job's summary, each None if the runner names none."""
     return _path(variables, "GITHUB_OUTPUT"), _path(variables, "GITHUB_STEP_SUMMARY")
 
 
 def run_url_of(variables: Mapping[str, str]) -> str:
-    """The address of the workflow run that this is a part of; empty outside of one."""
+    """Return the address of this workflow run; empty outside of one."""
     server, run = variables.get("GITHUB_SERVER_URL", ""), variables.get("GITHUB_RUN_ID", "")
     if not server.startswith(("https://", "http://")) or not run.isdigit():
         return ""
@@ -415,13 +429,13 @@ def _pull_request(event: bytes) -> PullRequest:
         head_sha=str(head),
         base_sha=str(base),
         base_branch=str(branch),
-        # a fork that was deleted has no repository here, and counts as one
+        # a deleted fork has no repository in the event, and counts as a fork
         from_fork=head_repository != base_repository,
     )
 
 
 def _queue_base(event: bytes) -> tuple[str, str]:
-    """Commit and branch that a group of the merge queue is to be merged into."""
+    """Return the commit and the branch that a merge queue's group is to be merged into."""
     value = parse_json(event, "GITHUB_EVENT_PATH", max_bytes=MAX_EVENT_BYTES)
     base = _dig(value, "merge_group", "base_sha")
     ref = _dig(value, "merge_group", "base_ref")
@@ -435,14 +449,14 @@ def _queue_base(event: bytes) -> tuple[str, str]:
 
 
 def _is_branch(name: object) -> bool:
-    """Whether it can be a branch: of a name that git refuses, another could be made."""
-    # git-check-ref-format(1); GitHub has at most 255 bytes
+    """Decide whether a text can be a branch name; git refuses to create any other."""
+    # rules of git-check-ref-format(1); GitHub allows at most 255 bytes
     return isinstance(name, str) and 0 < len(name) <= MAX_BRANCH and not set(name) & NO_BRANCH
 
 
 def _on_default_branch(name: str, event: bytes, variables: Mapping[str, str]) -> bool:
-    """Whether the commit is one of the default branch, by the event and not by an input."""
-    # a schedule runs there and nowhere else; its event names no branch
+    """Decide from the event, not from an input, whether the commit is on the default branch."""
+    # GitHub runs schedules only on the default branch, and their event names no branch
     if name == "schedule":
         return True
     if name not in {"push", "workflow_dispatch"}:

@@ -1,4 +1,4 @@
-"""What pydantic says of a setting, in the words of the settings' reference."""
+"""Translates pydantic's messages about settings into the words of the settings' reference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 from gate.text.document import Document
 from gate.text.documents import KeyPath, description_of
 
-# a longer expression is no help to a person
+# a longer expression helps no reader
 READABLE_PATTERN = 80
 KEY = "[key]"
 LIST, MAPPING = "must be a list", "must be a mapping of keys to values"
@@ -25,7 +25,10 @@ SHAPES = {
 def in_words_of_settings(
     faults: Sequence[ErrorDetails], document: object, model: type[Document]
 ) -> list[ErrorDetails]:
-    """The faults at keys that the document has; what one value may be instead, in one of them."""
+    """Return the faults at keys of the document, with one message for each key.
+
+    pydantic reports one fault for each alternative of a type. They are joined with "or".
+    """
     by_path: dict[KeyPath, ErrorDetails] = {}
     for fault in faults:
         place = fault["loc"]
@@ -40,7 +43,7 @@ def in_words_of_settings(
 
 
 def _parts_of(document: object, path: KeyPath) -> Iterator[str | int]:
-    """The parts of a path that are keys or places; the others name alternatives of a type."""
+    """Yield a path's parts that are keys or indices; others name alternatives of a type."""
     for part in path:
         below = _below(document)
         if part in below:

@@ -1,4 +1,4 @@
-"""What `repro-gate.yml` may say: every key, its type, its default and what it means."""
+"""The schema of `repro-gate.yml`: every key with its type, default and meaning."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FILE_NAME: Final = "repro-gate.yml"
 
 
 def is_of_github(path: str) -> bool:
-    """Whether a file is GitHub's: a workflow of that name is no settings file."""
+    """Decide whether a path is in `.github`: a workflow with this name is no settings file."""
     return ".github" in PurePosixPath(path).parts
 
 
@@ -94,14 +94,15 @@ class CheckpointExclusion(Document):
 FilePattern = Annotated[str, Field(min_length=1, max_length=300), SaysSomething]
 
 
-# The gate's own words to its harness, and the runner's: its tokens and inputs carry such names.
+# Names of the gate's variables for its harness, and of the runner's variables with tokens and
+# inputs.
 RESERVED_PREFIXES = ("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_", "VAULT_TOKEN")
-# What `publish` logs in with.
+# Variables with the credentials that `publish` uses.
 RESERVED_NAMES = frozenset(name for tracker in TRACKERS for name in tracker.login)
 
 
 def check_variable_name(name: str) -> None:
-    """Refuse what is no variable name, and names that carry the gate's or the runner's secrets."""
+    """Raise `ValueError` for an invalid name, and for names with secrets of gate or runner."""
     if not VARIABLE_NAME.match(name):
         message = f"{name!r} is not the name of an environment variable"
         raise ValueError(message)
@@ -125,7 +126,7 @@ class TrainSettings(Document):
     workdir: RelativePath = Field(
         default=".", description="Working directory of the command, relative to repro-gate.yml."
     )
-    # numpy.random.seed takes 32 bits, and one seed is given to all
+    # numpy.random.seed accepts 32 bits, and all generators get the same seed
     seed: int = Field(
         default=42,
         ge=0,
@@ -201,6 +202,7 @@ class TrainSettings(Document):
         for name in value:
             check_variable_name(name)
         for name, text in value.items() if isinstance(value, dict) else ():
+            # execve(2) ends a variable at the first zero byte
             if "\0" in text:
                 message = f"{name} contains a zero byte, which no variable can hold"
                 raise ValueError(message)
@@ -229,19 +231,22 @@ class NotFiniteAllowed(Document):
     )
 
 
-# the loss that the harness records: its steps are those of the optimizer
+# the loss that the harness records; its steps are those of the optimizer
 RECORDED_LOSS: Final = "loss"
 
 
 def why_undecided(tolerances: Sequence[Tolerance], max_steps: int) -> str:
-    """Which tolerance decides no step of any metric, or nothing."""
+    """Return a sentence about a tolerance that can decide no step of any metric, or nothing."""
     for place, rule in enumerate(tolerances):
         steps = steps_of(rule.steps)
+        # only the loss is checked: the steps of other metrics are the script's own and unknown here
         if steps and rule.metric == RECORDED_LOSS and not 0 < steps[0] <= max_steps:
             return (
                 f"compare.tolerances[{place}].steps is {rule.steps}, and the steps of the loss "
                 f"count from 1 to train.max_steps, {max_steps}"
             )
+        # an earlier rule for all metrics or the same pattern, and for the same or all steps, wins
+        # always
         for before, earlier in enumerate(tolerances[:place]):
             if earlier.metric in {rule.metric, "*"} and earlier.steps in {rule.steps, EVERY}:
                 return (
@@ -271,7 +276,7 @@ class ComparisonSettings(Document):
         description="Tensors that may hold NaN or infinity, such as a mask of minus infinity. In "
         "any other tensor, and in every metric, such a number is an error.",
     )
-    # torch, CUDA, driver and device are not among them: their kernels are the arithmetic
+    # torch, CUDA, driver and device are left out: their kernels compute the result
     comparable_environment: EnvironmentParts = Field(
         default=("cpu", "cpu_capability", "os", "packages", "python"),
         description="Parts of the environment that may differ from the baseline's: a result within "
@@ -312,7 +317,7 @@ class BaselineSettings(Document):
     @field_validator("path")
     @classmethod
     def _stays_inside(cls, value: str) -> str:
-        # a slash at the end means the same folder
+        # a trailing slash names the same folder
         return folder_inside_project(value)
 
 
@@ -381,7 +386,7 @@ class CommentPolicy(StrEnum):
 class ReportSettings(Document):
     """What the pull request sees."""
 
-    # it is in an HTML comment, which a `>` could end
+    # the id is written into an HTML comment, which a `>` could end
     gate_id: str = Field(
         default="default",
         pattern=GATE_ID_PATTERN,
@@ -531,6 +536,7 @@ class GateSettings(Document):
                 self.isolation.mode not in {IsolationMode.AUTO, IsolationMode.NONE},
             ),
         )
+        # the second allocation is for the second strict run, which then may not take place
         if self.cluster.allocations > 1 and self.runs.when_reproduced == "one":
             message = (
                 "cluster.allocations is 2, and with runs.when_reproduced: one there may be no "

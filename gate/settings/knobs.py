@@ -1,7 +1,7 @@
-"""Every determinism knob by name: where it acts, what each profile sets, which have a cost.
+"""Every determinism knob by name: where it acts, what each profile sets, which knobs have a cost.
 
-The harness has a table of its own for what it sets inside the process, since it travels without
-this package; a test ties the two together.
+The harness runs without this package, so it has its own table of what it sets inside the process. A
+test compares the two tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ONE_DETERMINISTIC_ALGORITHM = "Ring|CollnetDirect|CollnetChain"
 
 
 class Acts(StrEnum):
-    """Where a knob takes effect, and so when it must be set."""
+    """Where a knob takes effect, which determines when it must be set."""
 
     ENVIRONMENT = "environment variable, set before the process starts"
     SEED = "seed, set when the module that draws is imported"
@@ -39,11 +39,11 @@ class Profile(StrEnum):
 class Knob:
     """One knob.
 
-    `strict` and `default` are words: `on`, `off`, `keep` (leave it as it is found) or a value that
-    `accepts`, a regular expression, matches. `on` is the text that the word stands for in the
-    `variable`; `{seed}` and `{threads}` are filled in, and a variable that is `off` is not set.
-    `every_run` marks what is a parameter of the experiment and so the same in default runs;
-    `gpu_alone` what changes nothing about a training on a CPU.
+    `strict` and `default` are words: `on`, `off`, `keep` (leave it as it is), or a value that the
+    regular expression `accepts` matches. `on` is the text that the word on stands for in the
+    `variable`; `{seed}` and `{threads}` are filled in. A variable whose word is `off` is not set.
+    `every_run` marks a parameter of the experiment, which is the same in default runs. `gpu_alone`
+    marks a knob without effect on a training on a CPU.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Knob:
     gpu_alone: bool = False
 
     def accepts_value(self, value: str) -> bool:
-        """Whether this text keeps what the knob is for."""
+        """Decide whether this value keeps the purpose of the knob."""
         return re.fullmatch(self.accepts, value) is not None
 
 
@@ -114,7 +114,7 @@ def _switch(
 
 
 def _precision(name: str, accepts: str, source: str) -> Knob:
-    """A choice of the user's: recorded always, changed only when asked, and then in every run."""
+    """Return a knob of the user's choice: always recorded, changed on request in every run."""
     return Knob(
         name=name,
         acts=Acts.TORCH,
@@ -135,10 +135,10 @@ _REDUCED = "PyTorch, CUDA semantics: reduced precision reduction in GEMMs"
 _FP32_WORDS = "ieee|tf32"
 
 KNOBS: Final = (
-    # read once, when the interpreter starts: a script that sets it for itself changes nothing
+    # Python reads it once at its start, so a script that sets it for itself has no effect
     _variable("hash_seed", "PYTHONHASHSEED", "{seed}", r"[0-9]{1,10}", "Python", default=ON),
     _variable(
-        # how a sum is split depends on the number of threads, and so does its last bit
+        # the number of threads determines how a sum is split, and so its last bit
         "omp_threads",
         "OMP_NUM_THREADS",
         "{threads}",
@@ -146,16 +146,16 @@ KNOBS: Final = (
         "OpenMP 5.2",
         default=ON,
     ),
-    # dynamic: the runtime takes fewer threads than it was given when the machine is busy
+    # in dynamic mode the runtime uses fewer threads than allowed when the machine is busy
     _variable("omp_dynamic", "OMP_DYNAMIC", "FALSE", "(?i:false)", _INTEL, default=ON),
     _variable("mkl_threads", "MKL_NUM_THREADS", "{threads}", "[1-9][0-9]{0,3}", _INTEL, default=ON),
     _variable("mkl_dynamic", "MKL_DYNAMIC", "FALSE", "(?i:false)", _INTEL, default=ON),
-    # one code path for all x86 CPUs: only results of two
-    # kinds of machine need it, so it is not set by itself
+    # one code path for all x86 CPUs: only a comparison of two kinds of machine needs it, so the
+    # default is to keep it
     _variable("mkl_cbwr", "MKL_CBWR", "COMPATIBLE", "[A-Z0-9_]+(,STRICT)?", _INTEL, strict=KEEP),
     _variable(
-        # where several fingerprints run, cuBLAS picks its
-        # workspace at run time; these two sizes rule that out
+        # with several CUDA streams, cuBLAS chooses its workspace at run time; both sizes prevent
+        # that
         "cublas_workspace",
         "CUBLAS_WORKSPACE_CONFIG",
         ":4096:8",
@@ -183,7 +183,7 @@ KNOBS: Final = (
         gpu_alone=True,
     ),
     _variable(
-        # left alone NCCL chooses by size and topology, and each algorithm adds in a different order
+        # by itself NCCL chooses by size and topology, and each algorithm adds in a different order
         "nccl_algorithm",
         "NCCL_ALGO",
         "Ring",
@@ -197,10 +197,10 @@ KNOBS: Final = (
     _seed("seed_cuda", "torch.cuda.manual_seed_all"),
     _seed("seed_workers", "processes that multiprocessing starts fresh"),
     _switch("deterministic_algorithms", ON, _TORCH, accepts=f"{SWITCH_WORDS}|warn"),
-    # off: filling hides a read of memory that was never written, which is a fault to be found
+    # off: filling would hide a read of memory that was never written, a fault that should be found
     _switch("memory_fill", OFF, "torch.utils.deterministic.fill_uninitialized_memory"),
     _switch("cudnn_deterministic", ON, _CUDNN, gpu_alone=True),
-    # it times the algorithms and takes the fastest: a choice by the clock
+    # it times the algorithms and takes the fastest, so the clock decides
     _switch("cudnn_benchmark", OFF, _CUDNN, gpu_alone=True),
     _switch("attention_cudnn", OFF, "torch.backends.cuda.enable_cudnn_sdp", gpu_alone=True),
     _switch("attention_flash", KEEP, "torch.backends.cuda.enable_flash_sdp"),
@@ -210,7 +210,7 @@ KNOBS: Final = (
         "torch.backends.cuda.enable_mem_efficient_sdp",
         gpu_alone=True,
     ),
-    # precision changes a result and not whether it repeats, so strict mode leaves it to the user
+    # precision changes a result but not its repeatability, so strict mode leaves it to the user
     _precision("fp32_matmul", _FP32_WORDS, _FP32),
     _precision("fp32_cudnn", _FP32_WORDS, _FP32_CUDNN),
     _precision("reduced_fp16", SWITCH_WORDS, _REDUCED),
@@ -220,7 +220,7 @@ BY_NAME: Final[Mapping[str, Knob]] = {knob.name: knob for knob in KNOBS}
 
 
 def check_override(name: str, word: str) -> None:
-    """Raise `ValueError` for a knob that does not exist or a value that it cannot take."""
+    """Raise `ValueError` for an unknown knob, or a value that the knob cannot take."""
     knob = BY_NAME.get(name)
     if knob is None:
         message = f"{name!r} is not a knob; there are {', '.join(BY_NAME)}"
@@ -236,24 +236,23 @@ def check_override(name: str, word: str) -> None:
 def effective_knobs(
     profile: Profile, overrides: Mapping[str, str], *, strict_run: bool
 ) -> dict[str, str]:
-    """Knob to word for one run, for every knob.
+    """Return the word of every knob for one run.
 
-    A default run has the `default` words; only overrides of what is a parameter of the experiment
-    (seeds, threads, precision) reach it, so that the two kinds of run differ in determinism alone.
+    Default runs have the `default` words. Only overrides of experiment parameters (seeds, threads,
+    precision) apply to them, so that the two kinds of run differ in determinism alone.
     """
     words = {}
     for knob in KNOBS:
         strict = strict_run and profile is Profile.STRICT
         words[knob.name] = knob.strict if strict else knob.default
-        # a parameter of the experiment holds in default runs too:
-        # otherwise the price would compare two different trainings
+        # these apply in default runs too; otherwise the cost would compare two different trainings
         if knob.name in overrides and (strict_run or knob.every_run):
             words[knob.name] = overrides[knob.name]
     return words
 
 
 class PricedKnob(StrEnum):
-    """A knob that strict mode sets; the value is the name shown."""
+    """A knob that strict mode sets and whose cost is measured; the value is its shown name."""
 
     DETERMINISTIC_ALGORITHMS = "deterministic_algorithms"
     CUDNN_DETERMINISTIC = "cudnn_deterministic"
@@ -268,9 +267,9 @@ class PricedKnob(StrEnum):
 KnobSet = frozenset[PricedKnob]
 NO_KNOBS: KnobSet = frozenset()
 ALL_KNOBS: KnobSet = frozenset(PricedKnob)
-# Filling costs time and hides reads of uninitialised memory, so it is asked for on its own.
+# Filling costs time and hides reads of uninitialised memory, so it is a separate request.
 STRICT_KNOBS: KnobSet = ALL_KNOBS - {PricedKnob.FILL}
-# These speak to libraries that run on a GPU alone; on a CPU they change nothing.
+# These configure libraries that run only on a GPU; on a CPU they have no effect.
 GPU_KNOBS: KnobSet = frozenset(
     {
         PricedKnob.CUDNN_DETERMINISTIC,
@@ -283,16 +282,16 @@ GPU_KNOBS: KnobSet = frozenset(
 
 
 def strict_knobs(*, fill: bool) -> KnobSet:
-    """What a strict run turns on, with or without filling new memory."""
+    """Return the knobs of a strict run, with or without memory fill."""
     return ALL_KNOBS if fill else STRICT_KNOBS
 
 
 def knob_names(knobs: KnobSet) -> tuple[str, ...]:
-    """The names in the order of the table above."""
+    """Return the names of the knobs, in the order of `PricedKnob`."""
     return tuple(knob.value for knob in PricedKnob if knob in knobs)
 
 
-# The knob of the table behind each, its word when it is in the set, and when it is not.
+# For each priced knob: its name in the table, its word if it is in the set, and if it is not.
 _WORDS = {
     PricedKnob.CUDNN_BENCHMARK_OFF: ("cudnn_benchmark", OFF, KEEP),
     PricedKnob.FILL: ("memory_fill", ON, OFF),
@@ -300,6 +299,6 @@ _WORDS = {
 
 
 def priced_words(knobs: KnobSet) -> dict[str, str]:
-    """Words of the table of knobs for a run with this set, knob to word."""
+    """Return the word of each priced knob for a run with this set."""
     rows = ((*_WORDS.get(knob, (knob.value, ON, KEEP)), knob in knobs) for knob in PricedKnob)
     return {name: inside if there else outside for name, inside, outside, there in rows}

@@ -1,6 +1,6 @@
-"""What `repro-gate.yml` may ask a result to be: tolerances, levels, quarantine, measuring.
+"""The settings that say what a result has to be: tolerances, levels, quarantine, measuring.
 
-No clock is asked here: from `since` to `until` is a bounded span, whenever the file is read.
+Nothing here reads the clock: a rule's span from `since` to `until` is limited in itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FINAL: Final = "final"
 STEPS = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
 
 
-# asked for every point that differs, of a handful of texts
+# cached: it is asked for every point that differs, with only a few texts
 @lru_cache(maxsize=256)
 def steps_of(text: str) -> range | None:
-    """The steps of a range such as `1-10`, both ends included; None for `every` and `final`.
+    """Return the steps of a range such as `1-10`, both ends included; None for `every`, `final`.
 
-    Raises `ValueError` for what is none of the three.
+    Raises `ValueError` for any other text.
     """
     if text in {EVERY, FINAL}:
         return None
@@ -141,16 +141,17 @@ class Tolerance(Document):
         return self
 
     def decides(self, step: int, last: int) -> bool:
-        """Whether a step falls to this tolerance; `last` is the metric's last."""
+        """Decide whether a step falls under this tolerance; `last` is the metric's last step."""
         if self.steps == FINAL:
             return step == last
         steps = steps_of(self.steps)
         return steps is None or step in steps
 
     def better(self, expected: float, observed: float) -> bool | None:
-        """Whether a metric improved; None where nothing says so, or it is equal or no number."""
+        """Return whether a metric improved; None if it is equal, NaN or without a direction."""
         if self.better_is is None or not (observed < expected or observed > expected):
             return None
+        # the comparison above is false for NaN, which is neither better nor worse
         return (observed < expected) == (self.better_is is Direction.LOWER)
 
 
@@ -176,7 +177,7 @@ DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 def _day(value: str) -> str:
     message = f"must be a day such as 2026-01-31, not {value[:40]!r}"
-    # fromisoformat takes weeks and days without dashes too
+    # `date.fromisoformat` also accepts weeks, and days without hyphens
     if DAY.fullmatch(value) is None:
         raise ValueError(message)
     try:
@@ -189,7 +190,7 @@ def _day(value: str) -> str:
 Day = Annotated[str, AfterValidator(_day)]
 
 
-# in the words of `baseline/select.py`, which puts them in order
+# the same names as in `baseline/select.py`, which orders them
 ENVIRONMENT_PARTS: Final = (
     "cpu",
     "cpu_capability",
@@ -213,7 +214,7 @@ PARTS_SENTENCE: Final = "The parts: " + ", ".join(f"`{part}`" for part in ENVIRO
 
 
 def _known_parts(names: Iterable[str]) -> None:
-    """Refuse a part that no environment has: it would match nothing, and nobody would notice."""
+    """Raise `ValueError` for an unknown part: it would match nothing, and nobody would notice."""
     for name in names:
         if name not in ENVIRONMENT_PARTS:
             parts = ", ".join(ENVIRONMENT_PARTS)
@@ -273,19 +274,19 @@ class Quarantine(Document):
         return self
 
     def covers(self, parts: dict[str, str]) -> bool:
-        """Whether an entry with these parts of its environment is meant."""
+        """Decide whether the rule covers an entry with these environment parts."""
         return all(
             fnmatchcase(parts.get(name, "none"), pattern)
             for name, pattern in self.environment.items()
         )
 
     def covers_metric(self, name: str) -> bool:
-        """Whether a metric is meant: each is, where none is named."""
+        """Decide whether the rule covers a metric; without names it covers all of them."""
         return not self.metrics or any(fnmatchcase(name, pattern) for pattern in self.metrics)
 
 
 def _together(rules: tuple[Quarantine, ...]) -> tuple[Quarantine, ...]:
-    """Refuse a chain of rules, each of which begins where another ends."""
+    """Raise `ValueError` for a chain of rules, each within its limit, that lasts too long."""
     if not rules:
         return rules
     first = min(date.fromisoformat(rule.since) for rule in rules)
@@ -306,10 +307,10 @@ LEAST_SEEDS: Final = 3
 MOST_SEEDS: Final = 20
 LEAST_VARIANTS: Final = 2
 MOST_VARIANTS: Final = 10
-# a run's label is `<variant>-seed-<seed>`, and has 40 characters at most
+# a run's label is `<variant>-seed-<seed>`, with 40 characters at most
 VARIANT_NAME: Final = r"^[a-z0-9][a-z0-9-]{0,19}$"
 VariantName = Annotated[str, Field(pattern=VARIANT_NAME)]
-# numpy.random.seed takes 32 bits
+# numpy.random.seed accepts 32 bits
 SEEDS_END: Final = 2**32
 Seed = Annotated[int, Field(ge=0, lt=SEEDS_END)]
 
@@ -324,12 +325,12 @@ class Level(StrEnum):
 
     @property
     def needs_seeds(self) -> bool:
-        """Whether it is judged by runs of several seeds."""
+        """Whether runs of several seeds decide this level."""
         return self in {Level.STATISTICAL, Level.SCIENTIFIC}
 
 
 class ReachedLevel(StrEnum):
-    """What a result came to, the strictest first."""
+    """The level that a result reached, the strictest first."""
 
     BITWISE = "numerical-bitwise"
     TOLERANCE = "numerical-tolerance"
@@ -383,7 +384,7 @@ class Margin(Document):
         return self
 
     def around(self, mean: float) -> float:
-        """The margin in the metric's own unit; `mean` is the baseline's."""
+        """Return the margin in the metric's unit; `mean` is the baseline's mean."""
         return self.absolute if self.absolute is not None else (self.relative or 0.0) * abs(mean)
 
 
@@ -461,7 +462,7 @@ class LevelPolicy(Document):
             if self.level is level and not given:
                 message = f"level: {level} needs {name}, for example {example}"
                 raise ValueError(message)
-            # thresholds count at every level; the others would be passed over in silence
+            # thresholds apply at every level; the other keys would silently have no effect
             if given and self.level is not level and level is not Level.FUNCTIONAL:
                 message = f"{name} is judged at level: {level} alone, and level is {self.level}"
                 raise ValueError(message)
@@ -469,7 +470,7 @@ class LevelPolicy(Document):
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    # none at all is what settings without seeds hold
+    # an empty list is the default of settings without seeds
     if 0 < len(seeds) < LEAST_SEEDS:
         message = f"needs at least {LEAST_SEEDS} seeds, not {len(seeds)}"
         raise ValueError(message)
@@ -486,6 +487,7 @@ def _several(variants: dict[str, Variant]) -> dict[str, Variant]:
         raise ValueError(message)
     names = list(variants)
     for place, name in enumerate(names):
+        # equal variants would tie
         for other in names[:place]:
             if variants[name] == variants[other]:
                 message = f"{other} and {name} are the same training, so they cannot be ranked"
@@ -519,7 +521,7 @@ Variants = Annotated[
 def why_not_judged(
     level: Level, seed: int, seeds: tuple[int, ...], variants: Mapping[str, Variant]
 ) -> str:
-    """Which of the seeds and variants do not fit the policy's level or train.seed, or nothing."""
+    """Return which seeds or variants do not fit the policy's level or train.seed, or nothing."""
     if not level.needs_seeds and (seeds or variants):
         name = "seeds" if seeds else "variants"
         return f"{name}: needs policy.level: statistical or scientific, and it is {level}"
@@ -576,13 +578,13 @@ class CostSettings(Document):
     )
 
     def exceeded_by(self, low: float | None, *, measured: bool) -> bool:
-        """Whether a cost breaks the budget: only its lower bound counts, and only when measured.
+        """Decide whether a measured cost exceeds the budget; `low` is a ratio, 1.04 for 4 %.
 
-        `low` is a ratio, 1.04 for four percent.
+        Only the lower bound counts, and only if the cost was measured.
         """
         if self.budget_percent is None or low is None or not measured:
             return False
-        # the lower bound: a pull request is not stopped by what noise could have made
+        # the lower bound, so that noise alone never stops a pull request
         return (low - 1) * 100 > self.budget_percent
 
 

@@ -1,4 +1,4 @@
-"""`repro-gate.yml` becomes `GateSettings`; all errors are reported at once, with key and line."""
+"""Parses `repro-gate.yml` into `GateSettings`; reports all faults at once, with key and line."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ COPY_HINT: Final = "Nothing was written. Copy the printed lines into the file yo
 
 
 def with_block(data: bytes, block: str, source: str) -> bytes:
-    """The settings file with `block`, a whole `compare` section, between the marks.
+    """Return the settings file with `block`, a whole `compare` section, between the two marks.
 
-    A file without marks gets both at its end, if it has no `compare` yet. Raises `SettingsError`
-    where the result would not be the same settings with other tolerances.
+    A file without marks gets both at its end, if it has no `compare` yet. Raises `SettingsError` if
+    anything but the tolerances would change.
     """
     before, _ = parse_yaml(data, source)
     text = data.decode("utf-8")
+    # keep the file's line endings, so that only the block changes in a diff
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = text.split(newline)
     begins = [place for place, line in enumerate(lines) if line == BEGIN]
@@ -46,6 +47,7 @@ def with_block(data: bytes, block: str, source: str) -> bytes:
     elif not isinstance(before, dict) or "compare" in before:
         raise _refused(f"{source}: has a compare section of its own")
     else:
+        # drop the empty last element, which only stands for the final line end
         lines = [*(lines[:-1] if lines[-1] == "" else lines), *inserted, ""]
     changed = newline.join(lines).encode("utf-8")
     _check(before, changed, block, source)
@@ -53,7 +55,10 @@ def with_block(data: bytes, block: str, source: str) -> bytes:
 
 
 def _check(before: object, changed: bytes, block: str, source: str) -> None:
-    """Is it the same file with other tolerances? The text may hold what nobody thought of."""
+    """Raise `SettingsError` unless the file is the same with other tolerances.
+
+    The text was edited by lines, so unforeseen YAML could have changed its meaning.
+    """
     try:
         after, _ = parse_yaml(changed, source)
         parse_settings(changed, source)
@@ -92,7 +97,7 @@ train:
 
 
 def parse_settings(data: bytes, source: str) -> GateSettings:
-    """Read and check the settings; `source` names the file in errors.
+    """Parse and check the settings; `source` is the name of the file in errors.
 
     Raises `SettingsError` with one line for each fault of the file.
     """
@@ -102,7 +107,8 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
             f"{source}: is empty or not a mapping of keys",
             hint=f"A minimal file:\n{MINIMAL_FILE}",
         )
-    # by way of JSON, where strict types take a list for a tuple and a text for an enumeration
+    # through JSON: in its JSON mode, pydantic's strict types accept a list for a tuple and a text
+    # for an enumeration
     document = json.dumps(value)
     try:
         return GateSettings.model_validate_json(document, context=TYPED)
@@ -118,7 +124,7 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
 
 
 def _at_its_key(fault: ErrorDetails, lines: dict[KeyPath, int]) -> ErrorDetails:
-    """A fault between two keys names one of them first: it gets that key's line."""
+    """Give a fault between two keys the line of the key that its text names first."""
     named, _, words = fault["msg"].removeprefix("Value error, ").partition(" ")
     below = (int(part) if part.isdecimal() else part for part in PART.findall(named))
     path = (*fault["loc"], *below)
@@ -128,7 +134,7 @@ def _at_its_key(fault: ErrorDetails, lines: dict[KeyPath, int]) -> ErrorDetails:
 
 
 def _line(path: KeyPath, lines: dict[KeyPath, int]) -> str:
-    """The line of a key, or of the nearest key above it when it is the missing one."""
+    """Return the line of a key, or of the closest key above it if the key is missing."""
     for length in range(len(path), -1, -1):
         if path[:length] in lines:
             return f"line {lines[path[:length]]}: "
@@ -136,27 +142,28 @@ def _line(path: KeyPath, lines: dict[KeyPath, int]) -> str:
 
 
 def settings_digest(settings: GateSettings) -> str:
-    """SHA-256 over every setting, defaults included."""
+    """Return the SHA-256 of all settings, defaults included."""
+    # canonical JSON, so that the order and layout of the file do not matter
     return sha256_hex(canonical_json(settings.model_dump(mode="json")))
 
 
 def training_digest(settings: GateSettings) -> str:
-    """SHA-256 over `training_settings`: equal for settings whose results may be compared."""
+    """Return the SHA-256 of `training_settings`: equal digests mean comparable results."""
     return sha256_hex(canonical_json(training_settings(settings)))
 
 
 def training_settings(settings: GateSettings) -> dict[str, str]:
-    """What changes the numbers of a training, and nothing else: each key with its value as JSON.
+    """Return the settings that change the numbers of a training, each key with its value as JSON.
 
-    Results made under others are not comparable: another command, step count, seed, thread count,
-    variable or variant is another experiment. Settings at their default are left out, so that a new
-    key in a later version leaves every committed baseline comparable.
+    Results under other values are not comparable: another command, step count, seed, thread count,
+    variable or variant is another experiment. Defaults are left out, so that a new key in a later
+    version keeps every committed baseline comparable.
     """
-    # limits of time and output change whether a run ends, and no number of one that did
+    # limits of time and output decide whether a run ends, but change no number of a complete run
     train = settings.train.model_dump(
         mode="json", exclude_defaults=True, exclude={"timeout_seconds", "output_limit_bytes"}
     )
-    # how many ranks there are is a part of the environment, as it is where a launcher counts GPUs
+    # the number of ranks is a part of the environment, so replace it by its placeholder here
     command = settings.train.command
     train["command"] = list(with_ranks(command, RANKS_WORD) or command)
     determinism = settings.determinism.parts_of_the_experiment()
@@ -164,7 +171,7 @@ def training_settings(settings: GateSettings) -> dict[str, str]:
         name: variant.model_dump(mode="json", exclude_defaults=True)
         for name, variant in settings.variants.items()
     }
-    # what the data holds is judged by its digest: here is which data sets there are
+    # the data's digest judges its content; the settings only say which data sets there are
     data = {source.label: source.verify is Verify.SAMPLE for source in settings.data}
     made = settings.preprocess
     sections = {
@@ -177,24 +184,24 @@ def training_settings(settings: GateSettings) -> dict[str, str]:
     return dict(_flat(sections, ""))
 
 
-# how many runs a call makes, what they cost, and where its answer goes
+# sections that change how many runs a call makes, what they cost, or where the result is sent
 NOT_JUDGED_BY: Final = frozenset(
     ("runs", "cost", "diagnosis", "noise", "slo", "signing", "package", "publish", "report")
 )
 
 
 def answering_digest(files_digest: str, settings: GateSettings) -> str:
-    """SHA-256 of all that an entry without a run answers for: the files, and by what it was judged.
+    """Return the SHA-256 of everything that an entry must share to answer without a run.
 
-    More than `training_settings`: an image, the network, or a number that need no longer be finite
-    makes a run of the same files another one, or judges it otherwise.
+    It covers more than `training_settings`: the image, the network, or a number that may be
+    infinite changes the run of the same files, or its judgement.
     """
     judged = settings.model_dump(mode="json", exclude_defaults=True, exclude={*NOT_JUDGED_BY})
     return sha256_hex(canonical_json([files_digest, judged]))
 
 
 def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
-    """Keys with dots between them; a list is one value, since its order matters."""
+    """Yield values under dotted keys; a list is one value, because its order matters."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _flat(item, f"{path}.{key}" if path else str(key))

@@ -1,4 +1,4 @@
-"""Files that decide over a change, and files that say what a training runs with."""
+"""The record of a change in a policy file, and the files that define a training's environment."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAX_SHOWN = 300
 
 
 class PolicyChange(Document):
-    """One field of one file: what the base commit has, which decides, and what was brought.
+    """One field of a policy file: its value in the base commit, which decides, and in head.
 
-    Empty where there is nothing; both texts are the files' own and therefore untrusted.
+    A missing value is empty. Both texts come from the files and are untrusted.
     """
 
     file: str = Field(max_length=MAX_SHOWN)
@@ -25,7 +25,7 @@ class PolicyChange(Document):
     after: str = Field(default="", max_length=MAX_SHOWN)
 
 
-# what pip, uv, Poetry, PDM, Pipenv, conda, Docker and the workflows of GitHub read; by file name
+# file names that pip, uv, Poetry, PDM, Pipenv, conda, Docker and GitHub workflows read
 NAMES: Final = (
     "requirements*.txt",
     "requirements*.in",
@@ -49,7 +49,7 @@ GITHUB: Final = ((".github", "workflows"), (".github", "actions"))
 
 
 def dependency_files(changed: Iterable[str]) -> tuple[str, ...]:
-    """Those of the changed paths that may bring another environment, sorted."""
+    """Return the changed paths that may install another environment, sorted."""
     return tuple(sorted(path for path in changed if _declares(path)))
 
 

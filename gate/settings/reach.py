@@ -1,10 +1,10 @@
-"""Settings that come with the change under test are a wish: what they may not ask for.
+"""Which settings a pull request must not choose itself, because they reach outside its own tree.
 
-Where the base commit has no settings file, nobody with a say has read the settings that the gate
-then takes from head. They may say how the training inside their own tree is run and judged, and
-nothing else: every key that reaches out of the tree (the machine, its network, its secrets, other
-services) is refused before anything is started. The table below has a word on every key of the
-schema; a test fails where a new key has none, and an unknown key is refused here.
+If the base commit has no settings file, the gate takes head's, which nobody with a say has read.
+Those may decide how the training inside their own tree runs and is judged. Every key that reaches
+out of the tree (the machine, its network, its secrets, other services) is refused before anything
+is started. The tables below classify every key of the schema. A test fails for a new key without a
+class, and an unknown key is refused here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIGNING: Final = "decides whose seals are trusted, and which services the gate 
 _PUBLISH: Final = "sends packages out with the gate's credentials"
 _IMAGE: Final = "has the container engine start an image that nobody approved"
 
-# what a key reaches, as the second half of a sentence that begins with its name
+# what a key reaches, as the rest of a sentence that begins with its name
 REACHES_OUT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "train.pass_env": "hands variables of the gate's own environment to the training",
@@ -92,7 +92,7 @@ REACHES_OUT: Final[Mapping[str, str]] = MappingProxyType(
         "report.history": "reads and writes a branch of the repository",
     }
 )
-# about the commit's own training, its files and its verdict: files are read from the commit, and
+# keys about the commit's own training, files and verdict: files are read from the commit, and
 # commands run isolated
 INSIDE: Final = frozenset(
     (
@@ -113,11 +113,11 @@ INSIDE: Final = frozenset(
         "train.metrics.wandb",
         "train.metrics.wandb_keys",
         "train.checkpoint",
-        # fewer files of its own commit
+        # only leaves out files of its own commit
         "train.files",
         "train.checkpoint_exclude.pattern",
         "train.checkpoint_exclude.reason",
-        # a GPU that the machine gives by itself; which ones a container gets is `isolation.gpus`
+        # only a GPU that the machine offers anyway; `isolation.gpus` selects those of a container
         "train.device",
         "determinism.threads",
         "determinism.fill_uninitialized_memory",
@@ -162,7 +162,7 @@ INSIDE: Final = frozenset(
         "policy.data_drift",
         "policy.resume",
         "repeats",
-        # a command of the training's own, run isolated as the training is
+        # the training's own command, which runs isolated like the training
         "resume.command",
         "resume.checkpoint",
         "resume.at_step",
@@ -171,7 +171,7 @@ INSIDE: Final = frozenset(
         "runs.parallel",
         "runs.when_reproduced",
         "runs.unaffected",
-        # nothing without the place that they belong to, which is in the table above
+        # without effect unless a place in the table above is set too
         "data.stage",
         "data.sha256",
         "data.as",
@@ -194,11 +194,11 @@ INSIDE: Final = frozenset(
         "cost.budget_percent",
         "operator_audit",
         "noise.runs",
-        # the least that is accepted: no value of it is weaker than its default
+        # a lower bound: no value of it is weaker than the default
         "isolation.minimum",
         "package.source",
         "package.checkpoint",
-        # counted by `repro-gate slo` alone
+        # only `repro-gate slo` reads these
         "slo.targets",
         "slo.spread",
         "slo.step_deviation",
@@ -210,7 +210,7 @@ INSIDE: Final = frozenset(
         "report.comment",
     )
 )
-# values beside the default with which a key of the table asks for nothing
+# values besides the default with which a key of the table requests nothing
 _HARMLESS: Final[Mapping[str, frozenset[object]]] = MappingProxyType(
     {"isolation.mode": frozenset(IsolationMode) - {IsolationMode.NONE}}
 )
@@ -234,13 +234,13 @@ def refuse_reach(settings: GateSettings, source: str) -> None:
 
 
 def reaching(settings: GateSettings) -> dict[str, str]:
-    """The keys that ask for something outside of the tree, each with what it would do."""
+    """Return the keys that reach outside the tree, each with what it would do."""
     return dict(_asked(settings, ""))
 
 
 def _asked(section: Document, path: str) -> Iterator[tuple[str, str]]:
     for name, field in type(section).model_fields.items():
-        # some keys are no names in Python
+        # the alias is the key in the file, which may be no valid name in Python
         key = f"{path}{field.alias or name}"
         value = getattr(section, name)
         default = None if field.is_required() else field.get_default(call_default_factory=True)

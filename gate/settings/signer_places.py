@@ -1,4 +1,4 @@
-"""Where a signing key is, and how a person names it: a path, or `pkcs11:`, `vault:`, `exec:`."""
+"""Where a signing key is, as a user names it: a path, or `pkcs11:`, `vault:`, `exec:`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from gate.text.untrusted_text import masked
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilePlace:
-    """A private key in PEM."""
+    """A file with a private key in PEM format."""
 
     path: Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandPlace:
-    """A program and its first arguments; it is asked for the public key and for signatures."""
+    """A program with its first arguments, which returns the public key and makes signatures."""
 
     argv: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VaultPlace:
-    """A key of a transit engine; without a version it is the latest one."""
+    """A key of a Vault transit engine; without a version, its latest one."""
 
     mount: str
     key: str
@@ -38,9 +38,9 @@ class VaultPlace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenPlace:
-    """A key in a PKCS#11 token, by RFC 7512; what is empty does not narrow the search.
+    """A key in a PKCS#11 token, by RFC 7512; an empty field does not narrow the search.
 
-    `module` is the library of the token's maker, `pin_source` a file with the PIN.
+    `module` is the library of the token's manufacturer. `pin_source` is a file with the PIN.
     """
 
     module: Path
@@ -75,8 +75,8 @@ _TOKEN_QUERY: Final = frozenset({"module-path", "pin-source"})
 
 
 def read_signer_place(text: str) -> SignerPlace:
-    """The place that the text names; raises `SettingsError`, which never repeats a secret."""
-    # a key that was pasted in place of its place must not end up in a log
+    """Return the place that the text names; raise `SettingsError`, which never repeats a secret."""
+    # a private key that was pasted here by mistake must not end up in a log
     if "-----BEGIN" in text:
         raise SettingsError(
             "the signer is named by its place, not by the key itself",
@@ -111,7 +111,7 @@ def _command(rest: str) -> CommandPlace:
         ) from error
     if not argv or not argv[0]:
         raise SettingsError("exec: names no command", hint="Write exec:COMMAND, such as exec:sign.")
-    # from a work tree, which a pull request fills, nothing is started with this account
+    # a relative path could lead into the work tree, whose programs a pull request writes
     if "/" in argv[0] and not argv[0].startswith("/"):
         raise SettingsError(
             f"exec: {masked(argv[0])} is a relative path",
@@ -143,7 +143,7 @@ def _token(rest: str) -> TokenPlace:
         serial=_text("serial", path),
         key_label=_text("object", path),
         key_id=path.get("id", b""),
-        # `file:` is optional, with one slash or three (RFC 7512, 2.4)
+        # RFC 7512, 2.4: the prefix `file:` is optional, and may have one slash or three
         pin_source=None if source is None else _full_path("pin-source", _without_file(source)),
     )
 
@@ -157,12 +157,13 @@ def _attributes(text: str, separator: str, known: frozenset[str]) -> dict[str, b
                 "pkcs11: pin-value would show the PIN to every process of this machine",
                 hint="Use pin-source=/FILE, or the variable REPRO_GATE_PKCS11_PIN.",
             )
-        # one that is passed over could have told two keys apart
+        # refuse it: an ignored attribute may be the one that distinguishes two keys
         if name not in known or not equals:
             shown = masked(name)[:40]
             raise SettingsError(f"pkcs11: {shown!r} is not known here", hint=PKCS11_HINT)
         if name in attributes:
             raise SettingsError(f"pkcs11: {name} is given twice", hint="Give it once.")
+        # RFC 7512 percent-encodes values, and an id is arbitrary bytes
         attributes[name] = unquote_to_bytes(value)
     return attributes
 
@@ -175,6 +176,7 @@ def _text(name: str, attributes: dict[str, bytes]) -> str:
 
 
 def _full_path(name: str, value: bytes) -> Path:
+    # a relative path would be looked up in the work tree, and a NUL would cut it short
     if not value.startswith(b"/") or b"\0" in value:
         raise SettingsError(f"pkcs11: {name} is not the full path of a file", hint=PKCS11_HINT)
     return Path(_text(name, {name: value}))

@@ -1,4 +1,4 @@
-"""Service levels: which share of good events each indicator of a gate promises."""
+"""Service levels: the share of good events that each indicator of a gate promises."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TARGETS: Final[Mapping[Indicator, float]] = MappingProxyType(
         Indicator.TIME_TO_VERDICT: 0.95,
     }
 )
-# at 1 there is no budget, and the first bad event would burn more than any number says
+# below 1, because at 1 there is no error budget, and the burn rate of any bad event is infinite
 Target = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
@@ -86,7 +86,7 @@ class GateLevels(Document):
     )
 
     def target(self, indicator: Indicator) -> float:
-        """The promised share of good events."""
+        """Return the promised share of good events."""
         return self.targets.get(indicator, TARGETS[indicator])
 
 
@@ -106,7 +106,7 @@ class SloSettings(GateLevels):
     )
 
     def of_gate(self, gate_id: str) -> GateLevels:
-        """The levels of a gate: its own, and the general ones for what it leaves out."""
+        """Return the levels of a gate: its own, completed by the general ones."""
         own = self.gates.get(gate_id)
         general = {name: getattr(self, name) for name in GateLevels.model_fields}
         if own is None:

@@ -1,4 +1,4 @@
-"""What `repro-gate.yml` may say about runs: determinism, metrics, recording, environment."""
+"""The settings about runs: determinism, metrics, recording, environment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OnOverride(StrEnum):
 
 
 def _word(value: object) -> object:
-    """Take `on`, `off` and bare numbers as YAML gives them: as truth values and numbers."""
+    """Accept `on`, `off` and bare numbers, which YAML parses as truth values and numbers."""
     if isinstance(value, bool):
         return ON if value else OFF
     return str(value) if isinstance(value, int) else value
@@ -84,15 +84,16 @@ class DeterminismSettings(Document):
 
     @property
     def overrides(self) -> dict[str, str]:
-        """The single knobs; memory fill has a key of its own, which its knob's name overrides."""
+        """The knobs set one by one; `knobs.memory_fill` overrides `fill_uninitialized_memory`."""
         return ({"memory_fill": ON} if self.fill_uninitialized_memory else {}) | self.knobs
 
     def parts_of_the_experiment(self) -> dict[str, object]:
-        """What changes the numbers of a training: listed in full where it is not the default.
+        """Return the settings that change the numbers of a training, without those at the default.
 
-        The first two stand always, as they did in baselines recorded before there were knobs.
+        Threads and memory fill are always included, because baselines from before the knobs contain
+        them.
         """
-        # only `restore` changes what is computed; the other two look on, or refuse
+        # only `restore` changes what is computed; the other two observe or refuse
         left_out = {"on_override"} if self.on_override is not OnOverride.RESTORE else set()
         changed = self.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
         return changed | {
@@ -101,7 +102,7 @@ class DeterminismSettings(Document):
         }
 
 
-# with those that are found a few more are read, see gate/evidence/lock_files.py
+# found lock files are read beyond this number, see gate/evidence/lock_files.py
 MAX_NAMED_LOCKS = 10
 NamePattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[\]!._-]{1,200}$")]
 
@@ -344,11 +345,11 @@ class ResumeSettings(Document):
     @field_validator("checkpoint")
     @classmethod
     def _stays_inside(cls, value: str) -> str:
-        # a slash at the end means the same folder
+        # a trailing slash names the same folder
         return folder_inside_project(value)
 
 
-# torchrun, accelerate, deepspeed, mpirun: how each one is told the number of processes
+# how torchrun, accelerate, deepspeed and mpirun get the number of processes
 RANK_OPTIONS: Final = (
     *("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes"),
     *("--num_gpus", "--num-gpus", "-np"),
@@ -357,7 +358,7 @@ RANKS_WORD: Final = "{ranks}"
 
 
 def with_ranks(command: tuple[str, ...], ranks: int | str) -> tuple[str, ...] | None:
-    """The command with another number of ranks; None where nothing in it says their number."""
+    """Return the command with another number of ranks; None if it does not contain their number."""
     if any(RANKS_WORD in word for word in command):
         return tuple(word.replace(RANKS_WORD, str(ranks)) for word in command)
     words = list(command)

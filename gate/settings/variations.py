@@ -1,4 +1,4 @@
-"""What a run may have otherwise: what a diagnosis moves, `shake` varies, where it is killed."""
+"""What can be different in a run: settings of a diagnosis, variations of `shake`, kill points."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 
 
 class Setting(StrEnum):
-    """What is moved.
+    """The setting that a diagnosis changes.
 
-    `NOTHING` is for runs to compare with. `RESTORE`: the harness sets again what the script
-    overrides. `ONE_THREAD`: one thread in torch, OpenMP and the libraries that read
-    `THREAD_VARIABLES`. `ONE_WORKER`: one worker in each pool of threads or processes.
-    `NO_LOADER_WORKERS`: no worker process in a DataLoader. `TORCH_FILL`: torch fills its new memory
-    with NaN. `HEAP_FILL`: the C heap and `numpy.empty` are filled with a byte. `LAUNCH_BLOCKING`:
-    each CUDA kernel is awaited. `FIXED_COLLECTIVES`: every rank gathers the parts of a sum over
-    ranks, and adds them in one order. `KNOB`: a knob of the table of knobs.
+    `NOTHING` is for control runs. With `RESTORE` the harness sets again what the script overrides.
+    `ONE_THREAD` means one thread in torch, OpenMP and the libraries that read `THREAD_VARIABLES`.
+    `ONE_WORKER` means one worker in each pool of threads or processes. `NO_LOADER_WORKERS` means no
+    worker process in a DataLoader. With `TORCH_FILL` torch fills new memory with NaN. With
+    `HEAP_FILL` the C heap and `numpy.empty` are filled with a byte. With `LAUNCH_BLOCKING` each
+    CUDA kernel is awaited. With `FIXED_COLLECTIVES` every rank gathers the parts of a sum over
+    ranks and adds them in one order. `KNOB` is a knob of the table of knobs.
     """
 
     NOTHING = "nothing"
@@ -32,14 +32,14 @@ class Setting(StrEnum):
 
 
 class KillPoint(StrEnum):
-    """Where inside the write of a checkpoint a run is ended."""
+    """Where inside the write of a checkpoint a run is killed."""
 
     FIRST = "first-byte"
     MIDDLE = "middle"
     LAST = "last-byte"
 
 
-# Threads that determinism.threads does not reach: each library reads its own variable at its start.
+# Threads that determinism.threads does not reach: each library reads its variable at its start.
 THREAD_VARIABLES: Final = (
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
@@ -47,18 +47,18 @@ THREAD_VARIABLES: Final = (
     "RAYON_NUM_THREADS",
     "POLARS_MAX_THREADS",
 )
-# of the GNU C library, read when a process starts
+# tunables of the GNU C library, which it reads at the start of a process
 TUNABLES: Final = "GLIBC_TUNABLES"
-# Any two bytes that differ in each bit, so that no value is the same under both.
+# Two bytes that differ in every bit, so that no value is the same under both.
 FIRST_FILL: Final = 0x55
 SECOND_FILL: Final = 0xAA
 
 
 def perturbed_heap(byte: int) -> str:
-    """`TUNABLES` for new memory of the C heap that holds the complement of a byte.
+    """Return `TUNABLES` that fill new memory of the C heap with the complement of a byte.
 
-    GNU C library, Memory Allocation Tunables. Without a count of 0, a thread's own cache of small
-    blocks would hand them out again as they are.
+    See GNU C library, Memory Allocation Tunables. Without a count of 0, each thread's cache of
+    small blocks would return them unfilled.
     """
     return f"glibc.malloc.perturb={byte}:glibc.malloc.tcache_count=0"
 
@@ -67,7 +67,7 @@ NOT_SEEN: Final = "the harness did not say that it was varied"
 
 
 class Folder(StrEnum):
-    """A folder of a run that lies elsewhere."""
+    """A folder of a run that a variation moves to another path."""
 
     TREE = "tree"
     HOME = "home"
@@ -77,13 +77,13 @@ class Folder(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variation:
-    """One thing: its name, and in words what the training finds and what is not reached.
+    """One thing that is varied: its name, what changes for the training, and how far it reaches.
 
-    `variables` are set in the run's environment and `folders` lie elsewhere; the harness does the
-    rest, and says that it did. `owned_by_user` are variables that make the thing the training's
-    own: where the settings give one, nothing is varied. `kinds` are the kinds of recorded sources
-    that may read it, `passed_over` calls that are of such a kind and do not. `unused` is why a run
-    may have had nothing to vary.
+    `variables` are set in the run's environment and `folders` are moved. The harness does the rest
+    and records that it did. `owned_by_user` are variables that belong to the training: if the
+    settings set one, nothing is varied. `kinds` are the kinds of recorded sources that may read the
+    thing, and `passed_over` calls of these kinds that do not. `unused` says why a run may have had
+    nothing to vary.
     """
 
     name: str
@@ -100,6 +100,7 @@ class Variation:
 
 
 PYTHON_ONLY: Final = "Python code only"
+# the clock variation leaves durations alone, so calls for them cannot explain a difference
 DURATIONS: Final = tuple(
     f"time.{name}{unit}" for name in ("monotonic", "perf_counter") for unit in ("", "_ns")
 )

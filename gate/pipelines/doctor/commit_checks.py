@@ -1,4 +1,4 @@
-"""A gate call trains what the commit holds: what is missing from it, and how to fix that."""
+"""Checks what the commit lacks, since a gate call trains only committed files."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MAX_WORDS = 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyPaths:
-    """Where that lies which judges, from the repository's root; an empty path is none."""
+    """The paths of the policy files from the root; an empty path stands for none."""
 
     baseline: str
     settings: str
     trust: str
 
     def holds(self, path: str) -> bool:
-        """Whether a file is one of these or an entry of the baseline."""
+        """Decide whether a file is a policy file or an entry of the baseline."""
         return bool(self.parts_of((path,)))
 
     def parts_of(self, paths: Collection[str]) -> tuple[str, ...]:
-        """Those of the three that any of the paths belongs to; the baseline is the first."""
+        """Return the policy parts that any of the paths belongs to, the baseline first."""
         own = tuple(filter(None, (self.baseline, self.settings, self.trust)))
         return tuple(
             part
@@ -44,7 +44,7 @@ class PolicyPaths:
         )
 
     def names_of(self, paths: Collection[str]) -> tuple[str, ...]:
-        """What a sentence calls the parts that paths belong to."""
+        """Return these parts as a sentence names them."""
         called = {
             self.baseline: "the baseline",
             self.settings: "the settings file",
@@ -54,7 +54,7 @@ class PolicyPaths:
 
 
 def policy_of(settings: GateSettings, project: str, config_name: str) -> PolicyPaths:
-    """The paths of what judges under these settings, which are in the folder `project`."""
+    """Return the paths of the policy files under these settings, which are in folder `project`."""
 
     def path(relative: str) -> str:
         return posixpath.normpath(f"{project}/{relative}")
@@ -70,10 +70,10 @@ NO_POLICY = PolicyPaths(baseline="", settings="", trust="")
 
 
 def add_and_commit(paths: Collection[str], policy: PolicyPaths, *, force: bool = False) -> str:
-    """The command that commits the parts of the policy which paths belong to."""
+    """Return the command that commits the policy parts to which these paths belong."""
     parts = policy.parts_of(paths)
     places = [PurePosixPath(part) for part in parts]
-    # the folder is the gate's own: one short word commits all that belongs there
+    # the folder belongs to the gate, so naming it commits all that is in it
     short = [place.parent if place.parent.name == OWN_FOLDER else place for place in places]
     words = " ".join(dict.fromkeys(shlex.quote(str(place)) for place in short))
     message = "Baseline" if policy.baseline in parts else "repro-gate"
@@ -82,9 +82,9 @@ def add_and_commit(paths: Collection[str], policy: PolicyPaths, *, force: bool =
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uncommitted:
-    """Uncommitted changes: a summary, how to resolve them, one line for each.
+    """Uncommitted changes: a summary, how to resolve them, and one line for each.
 
-    `judges`: what judges is among them, so they are not to be put aside.
+    `judges` is true if policy files are among them, so the changes must not be stashed.
     """
 
     summary: str
@@ -96,12 +96,13 @@ class Uncommitted:
 def uncommitted(
     changed: tuple[str, ...], untracked: tuple[str, ...], policy: PolicyPaths = NO_POLICY
 ) -> Uncommitted:
-    """`changed` holds files; `untracked` what is new, a folder of it under one name with a slash.
+    """Summarise uncommitted changes.
 
-    A folder of thousands of files, most often an environment, is one entry and is listed first.
+    `changed` lists files. `untracked` lists new files, and a new folder as one name with a slash. A
+    folder of thousands of files, usually an environment, is one entry and comes first.
     """
     folders = tuple(name for name in untracked if name.endswith("/"))
-    # counted: "1 entry" says little, "12,000 files" says that it is an environment
+    # counted, because "12,000 files" shows that it is an environment and "1 entry" does not
     inside = {name: sum(path.startswith(name) for path in changed) for name in folders}
     rest = tuple(path for path in changed if not path.startswith(folders))
     entries = (*(f"{name} ({inside[name]:,} untracked files)" for name in folders), *rest)
@@ -124,7 +125,7 @@ def uncommitted(
 
 
 def _fix_of(changed: tuple[str, ...], own: tuple[str, ...], policy: PolicyPaths) -> str:
-    """How to commit what judges; empty where nothing of it is among the changes."""
+    """Return how to commit the changed policy files; empty if none changed."""
     if not own:
         return ""
     command = add_and_commit(own, policy)
@@ -132,7 +133,8 @@ def _fix_of(changed: tuple[str, ...], own: tuple[str, ...], policy: PolicyPaths)
 
 
 def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
-    """Why a gate call does not start with uncommitted changes."""
+    """Return the error of a gate call with uncommitted changes."""
+    # stashing would put the new baseline aside, which the user wants judged by
     aside = "" if seen.judges else "`git stash -u`, or "
     return RepositoryError(
         seen.summary,
@@ -144,7 +146,7 @@ def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
 def examined_work_tree(
     changed: tuple[str, ...], untracked: tuple[str, ...], policy: PolicyPaths = NO_POLICY
 ) -> Examined:
-    """Whether `gate` would refuse to start because of uncommitted changes."""
+    """Check whether `gate` would refuse to start because of uncommitted changes."""
     if not changed:
         return Examined(name="work tree", health=CheckResult.OK, found="no uncommitted changes")
     seen = uncommitted(changed, untracked, policy)
@@ -159,18 +161,18 @@ def examined_work_tree(
 
 
 def examined_policy(sentence: str, fix: str) -> Examined:
-    """A part of what judges that no commit has: `gate` would refuse to start."""
+    """Return the row for an uncommitted policy file, with which `gate` refuses to start."""
     return Examined(name="policy", health=CheckResult.FAIL, found=sentence, fix=fix)
 
 
 def named_paths(command: tuple[str, ...], workdir: str) -> Mapping[str, str]:
-    """The words of a command that can be paths in the repository, and those paths.
+    """Return the words of a command that can be paths in the repository, with those paths.
 
-    `--data=a/b` names `a/b`. Absolute paths and those that lead out of the repository are left out.
+    `--data=a/b` names `a/b`. Absolute paths and paths out of the repository are left out.
     """
     paths: dict[str, str] = {}
     for place, word in enumerate(command[:MAX_WORDS]):
-        # an option's value may be a path, the option itself never is
+        # the value of an option may be a path, the option itself is none
         text = word.rpartition("=")[2] if word.startswith("-") else word
         path = PurePosixPath(text)
         is_program = place == 0 and "/" not in text
@@ -182,18 +184,18 @@ def named_paths(command: tuple[str, ...], workdir: str) -> Mapping[str, str]:
 
 
 def script_of(command: tuple[str, ...]) -> str:
-    """The first word that is a script by its ending; empty for `-m module` and the like."""
+    """Return the first word with the suffix of a script; empty for `-m module` and the like."""
     return next((word for word in command if word.endswith(SCRIPTS) and word[0] != "-"), "")
 
 
 def examined_ignored(path: str, place: str, ways: str) -> Examined:
-    """A file that a line of a script reads, and that a clean checkout of the commit lacks."""
+    """Return the row for a file that a script reads and that a checkout of the commit lacks."""
     answer = f"{place} reads {path}, which git ignores, so the checkout that is trained lacks it"
     return Examined(name="data", health=CheckResult.WARN, found=answer, fix=ways)
 
 
 def no_program(program: str) -> Examined:
-    """The command's program cannot be started where the training runs."""
+    """Return the row for a program that cannot be started where the training runs."""
     return Examined(
         name="command",
         health=CheckResult.FAIL,
@@ -208,10 +210,10 @@ def examined_command(
     there: Collection[str],
     ignored: Sequence[str],
 ) -> Examined:
-    """Whether a clean checkout of the commit has every file that the command names.
+    """Check whether a clean checkout of the commit has every file that the command names.
 
-    The commit has not the words `missing`; `there` are those that the work tree has, `ignored` the
-    paths of these that git leaves out.
+    `missing` are words that the commit lacks. `there` are the missing words that the work tree has.
+    `ignored` are the paths of these that git ignores.
     """
     script = script_of(command)
     health, fix = CheckResult.FAIL, COMMIT_IT

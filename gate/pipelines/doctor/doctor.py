@@ -1,6 +1,6 @@
-"""The checks behind `repro-gate doctor`: they cover everything that a gate call will need.
+"""The checks of `repro-gate doctor`, which cover everything that a gate call needs.
 
-Nothing is written but below the output folder, and that is removed again; no script is trained.
+They write only below the output folder, and remove that again. No script is trained.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ LookResult = TypeVar("LookResult")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probes:
-    """What the doctor looks with, beside the adapters of a gate call.
+    """The questions that the doctor asks beside the adapters of a gate call.
 
-    `engine` answers why no container engine can be used, or the empty text; `token` is None when
-    there is no token to ask with, and is told whether to ask for `contents: write` too. `holds`
-    answers whether a commit has a path, `ignores` whether git leaves one of the work tree out,
-    `program` whether a name on PATH can be started here. `submodules` names those of a commit.
+    `engine` returns why no container engine is usable, or an empty text. `token` is None without a
+    token; its argument says whether to test `contents: write` too. `holds` says whether a commit
+    contains a path. `ignores` says whether git ignores a path of the work tree. `program` says
+    whether a name on PATH can be started here. `submodules` returns the submodules of a commit.
     """
 
     free_bytes: Callable[[Path], int]
@@ -117,7 +117,7 @@ class Probes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checks:
-    """Where to look: `event` is None away from a runner, `base` a commit that should be there.
+    """Where to look: `event` is None outside a runner, `base` a commit that the clone should have.
 
     `event_fault` is why the gate would refuse the runner's event.
     """
@@ -133,7 +133,10 @@ class Checks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workplace:
-    """What was found where trainings run; `fault` is why no folder could be had, or emptied."""
+    """What was found about the place of trainings.
+
+    `fault` is why the folder could not be made or removed.
+    """
 
     isolation: Isolation | None = None
     about_isolation: Examined = NO_FOLDER
@@ -142,11 +145,11 @@ class Workplace:
 
 
 def examine(asked: Checks, adapters: Adapters, probes: Probes) -> DoctorReport:
-    """Run every check once, whatever the others found: what raises is a row, not the end."""
+    """Run every check once; a check that raises becomes a row and does not end the others."""
     pull_request = asked.event is not None and asked.event.pull_request is not None
     settings, path, about_settings = _settings(asked, adapters, pull_request=pull_request)
     work = _workplace(asked, adapters, settings)
-    # only now: no process of the training's account is left
+    # the token is used only now, after the last process of the training's account is gone (T1)
     token = _rows("token", lambda: _token(asked.event, probes, settings))
     host = _host(adapters)
     training, isolation = work.training, work.isolation
@@ -170,7 +173,7 @@ def examine(asked: Checks, adapters: Adapters, probes: Probes) -> DoctorReport:
 
 
 def _attempt(look: Callable[[], LookResult]) -> LookResult | GateError:
-    """What a look found, or the fault that ended it; only a cancelled call goes no further."""
+    """Return what a look found, or the fault that ended it; only a cancelled call is raised."""
     try:
         return look()
     except CancelledError:
@@ -184,7 +187,7 @@ def _attempt(look: Callable[[], LookResult]) -> LookResult | GateError:
 
 
 def _rows(name: str, look: Callable[[], tuple[Examined, ...]]) -> tuple[Examined, ...]:
-    """What a look found; a fault of it is a row of that name."""
+    """Return the rows of a look; its fault becomes a row with this name."""
     answer = _attempt(look)
     return (failed_check(name, answer),) if isinstance(answer, GateError) else answer
 
@@ -202,9 +205,9 @@ def _why_no_engine(probes: Probes) -> str:
 def _token(
     event: ActionContext | None, probes: Probes, settings: GateSettings
 ) -> tuple[Examined, ...]:
-    """What the token may do; what it needs for earlier runs, where the settings ask for them."""
+    """Return rows on what the token may do, also for earlier runs if the settings ask for them."""
     pull_request = event is not None and event.pull_request is not None
-    # elsewhere the job needs no such permission, and should not have it
+    # on other branches the job needs no write permission, and should not have it
     writes = settings.report.history and event is not None and event.on_default_branch
     token = probes.token(writes) if probes.token else None
     row = examined_token(token, pull_request=pull_request)
@@ -216,7 +219,7 @@ def _token(
 def _settings(
     asked: Checks, adapters: Adapters, *, pull_request: bool
 ) -> tuple[GateSettings, Path | None, Examined]:
-    """The settings and where they lie; minimal ones where there are none to be read."""
+    """Return the settings and their path; minimal settings if none can be read."""
 
     def read() -> tuple[GateSettings, Path, Examined]:
         path = find_config(asked.config, asked.start, asked.top)
@@ -227,21 +230,21 @@ def _settings(
 
     read_settings = _attempt(read)
     if isinstance(read_settings, GateError):
-        # a broken file must not keep the other rows from being looked at
+        # a broken settings file must not prevent the other checks
         minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
         return minimal, None, failed_check("settings", read_settings)
     return read_settings
 
 
 def _gates(asked: Checks, adapters: Adapters) -> tuple[Examined, ...]:
-    """The settings files of the work tree beside each other; nothing where there is one alone."""
-    # on a runner the files are a pull request's: one of them is enough to be parsed there (T5)
+    """Compare the settings files of the work tree with each other; no row for a single file."""
+    # On a runner the files are the pull request's. Reading one of them there is enough (T5).
     if asked.event is not None:
         return ()
     try:
         names = adapters.git.visible_files()
     except RepositoryError:
-        # `history` tells it
+        # the row `history` reports it
         return ()
     chosen = sorted(filter(_may_be_settings, names))[:MAX_SETTINGS_FILES]
     what = "the settings files of the work tree"
@@ -251,7 +254,7 @@ def _gates(asked: Checks, adapters: Adapters) -> tuple[Examined, ...]:
 
 def _seen(top: Path, names: list[str], files: Files) -> Iterator[GateSeen]:
     for name in names:
-        # a template, a broken file: the row of the settings is about the one asked for
+        # it may be a template or broken; the row of the settings is about the requested file only
         with suppress(SettingsError, DocumentError, StorageError):
             text = files.read_bytes(top / name, max_bytes=MAX_SETTINGS_BYTES)
             settings = parse_settings(text, name)
@@ -287,11 +290,14 @@ def _commit(
     settings: GateSettings,
     path: Path | None,
 ) -> tuple[Examined, ...]:
-    """What a gate call would find in the commit; away from a runner it is HEAD, in a clean tree."""
+    """Check what a gate call would find in the commit.
+
+    Outside a runner that is HEAD, together with the state of the work tree.
+    """
     git = adapters.git
     commit = asked.event.head_commit if asked.event else _attempt(lambda: git.resolve("HEAD"))
     if isinstance(commit, GateError):
-        # `history` tells it
+        # the row `history` reports it
         return ()
     inside = path is not None and asked.top.resolve() in path.resolve().parents
     policy = _policy_paths(asked.top, settings, path) if path and inside else NO_POLICY
@@ -314,8 +320,8 @@ def _commit(
 def _ignored_data(
     asked: Checks, adapters: Adapters, settings: GateSettings, folder: str
 ) -> tuple[Examined, ...]:
-    """A file that a script reads and git ignores; nothing where none is seen."""
-    # on a runner the scripts are a pull request's (T5)
+    """Return a row for a file that a script reads and git ignores; none if none is found."""
+    # on a runner the scripts are a pull request's, and are not parsed here (T5)
     if asked.event is not None:
         return ()
     here = "" if folder == "." else folder
@@ -329,7 +335,7 @@ def _work_tree(git: Git, policy: PolicyPaths) -> Examined:
 
 
 def _submodules(submodules: tuple[str, ...]) -> tuple[Examined, ...]:
-    """The first submodule of the commit, as the gate refuses it; nothing where there is none."""
+    """Return the row with which the gate refuses the first submodule of a commit, if it has one."""
     return tuple(failed_check("commit", submodule(path)) for path in submodules[:1])
 
 
@@ -339,9 +345,9 @@ def _policy_paths(top: Path, settings: GateSettings, path: Path) -> PolicyPaths:
 
 
 def _policy(top: Path, policy: PolicyPaths, adapters: Adapters) -> tuple[Examined, ...]:
-    """What judges and is in no commit as it lies here; nothing where all of it is."""
+    """Return a row for policy files that are not committed as they are here, if there are any."""
     git = adapters.git
-    # `work tree` tells of those that git shows
+    # the row `work tree` reports the files that git lists as changed
     seen = set(git.changed_files())
     rows = tuple(
         path for path in uncommitted_policy(top, policy, git, adapters.files) if path not in seen
@@ -359,7 +365,7 @@ def _command(
     paths = named_paths(command, workdir.as_posix())
     missing = tuple(word for word, named in paths.items() if not probes.holds(commit, named))
     there = tuple(word for word in missing if (top / paths[word]).exists())
-    # an image has programs of its own
+    # an image contains its own programs, so those of this machine say nothing
     here = (
         settings.isolation.mode is not IsolationMode.CONTAINER and settings.isolation.image is None
     )
@@ -375,15 +381,15 @@ def _room(out: Path, probes: Probes, fault: GateError | None) -> Examined:
 
 
 def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Workplace:
-    """Look from a folder below the output folder, as a gate call has one; it is gone afterwards.
+    """Check isolation and training from a folder below the output folder, then remove the folder.
 
-    So is the hold on the training's account: what that owns is in the folder.
+    The training's account owns files in the folder, so the account is released after that.
     """
     seen = [Workplace()]
     work = asked.out / "doctor"
 
     def look() -> None:
-        # noted before it is made: what was there before stays there afterwards
+        # noted before the folder is made: an output folder that existed before is not removed
         new = not adapters.files.exists(asked.out)
         with held_out(asked.out, adapters.files), ExitStack() as ends:
             ends.callback(adapters.release)
@@ -392,7 +398,7 @@ def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Wor
             seen.append(_looked_from(work, asked, adapters, settings))
 
     fault = _attempt(look)
-    # what was seen stays so when the folder cannot be removed again
+    # if the folder cannot be removed, the findings are still valid
     return replace(seen[-1], fault=fault)
 
 
@@ -412,7 +418,7 @@ def _looked_from(
 def _training(
     out: Path, adapters: Adapters, settings: GateSettings, isolation: Isolation, run: Path
 ) -> TrainingSeen:
-    """What is installed where the training runs may be the change under test: isolated alike."""
+    """Look at the training's Python, isolated like a run: it may belong to the tested change."""
     adapters.files.fresh_folder(run)
     with ExitStack() as ends:
         if isolation.needs_restricted_paths:
@@ -441,7 +447,7 @@ def _baseline(
     path: Path | None,
     training: TrainingSeen,
 ) -> Examined:
-    """Judged by the entries as they lie there; what decides on a pull request is the base's."""
+    """Check the entries in the work tree, although on a pull request the base's entries decide."""
     if path is None:
         return Examined(name="baseline", health=CheckResult.WARN, found=NOT_LOOKED_AT)
     name = settings.baseline.path
@@ -449,13 +455,13 @@ def _baseline(
     baseline = read_apart(
         BASELINE, lambda: baseline_below(folder, name, adapters), what=name, hint=FEWER_ENTRIES
     )
-    # without what it imports, since no script was run: the entry's imports say what counts
+    # no script ran, so nothing is imported here; the entry's imports decide which packages count
     here = Environment(
         parts=dict(training.parts),
         packages=training.packages,
         origins=dict(training.origins),
     )
-    # the gate's own choice, so that the doctor promises what a gate call would do
+    # the gate's own selection, so that the doctor predicts what a gate call would do
     chosen = select_entry(
         baseline,
         here,

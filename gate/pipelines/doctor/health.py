@@ -1,4 +1,4 @@
-"""What `repro-gate doctor` looked at: facts of a machine, and one finding for each."""
+"""The results of `repro-gate doctor`: one record for each check, and the report of all."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DOCTOR_SCHEMA: Final = "repro-gate.doctor/1"
 
 
 class CheckResult(StrEnum):
-    """How a thing is; only `fail` keeps the gate from answering.
+    """The result of a check; only `fail` keeps the gate from giving a verdict.
 
-    `todo` is a step of setting up that is left, such as the first baseline.
+    `todo` is an open step of the set-up, such as the first baseline.
     """
 
     OK = "ok"
@@ -25,7 +25,7 @@ class CheckResult(StrEnum):
 
 
 class Examined(Document):
-    """One thing that was looked at: how it is, what was found, and what to do about it."""
+    """One check: its result, what was found, and how to fix it."""
 
     name: str
     health: CheckResult
@@ -34,7 +34,7 @@ class Examined(Document):
 
 
 class DoctorReport(Document):
-    """All that was looked at, in the order in which a gate call would meet it."""
+    """All checks, in the order in which a gate call would meet them."""
 
     schema_version: Literal["repro-gate.doctor/1"] = DOCTOR_SCHEMA
     version: str
@@ -42,14 +42,14 @@ class DoctorReport(Document):
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 when nothing fails; a warning is no failure, nor is what is left to do."""
+        """0 if no check fails; warnings and open steps do not count."""
         failed = any(entry.health is CheckResult.FAIL for entry in self.examined)
         return ExitCode.ERROR if failed else ExitCode.PASS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateSeen:
-    """A settings file of the work tree; `baseline` is the folder's path from the root."""
+    """A settings file of the work tree; `baseline` is its folder's path from the root."""
 
     config: str
     gate_id: str

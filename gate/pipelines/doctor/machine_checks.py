@@ -1,4 +1,4 @@
-"""Where the training runs: isolation, Python, torch, GPU, shared memory, baseline."""
+"""Checks where the training runs: isolation, Python, torch, GPU, shared memory, baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gate.training.environment import DEVICE, PACKAGES, Environment, moved_packa
 
 CONFIRM = "It is ignored until another call gives the same bits: record it again, and commit."
 SHOWN_PARTS = 4
-# a GPU with its compute capability, multiprocessors and memory takes about 70
+# enough for a GPU with compute capability, multiprocessors and memory, about 70 characters
 SHOWN = 100
 
 
@@ -28,12 +28,11 @@ def examined_baseline(
     *,
     config: str = "",
 ) -> Examined:
-    """`entry` is the one that a run here would be judged by, None when no entry fits it.
+    """Check whether the baseline has an entry for this machine.
 
-    `nearest` is then one of another kind of accelerator. `config` is the settings file as the call
-    names it, the empty text where it names none.
-
-    What moved may still be compared within tolerance, or judged by running the base commit.
+    `entry` is the one that would judge a run here, or None. Then `nearest` is an entry of another
+    kind of accelerator. `config` is the settings file that the call names, or empty. If parts
+    moved, the run may still pass within tolerance, or a run of the base commit may decide.
     """
     record = _recording(config)
     if baseline is None or not baseline.entries:
@@ -59,7 +58,7 @@ def _recording(config: str) -> str:
 
 
 def _beside(entry: BaselineEntry, path: str, here: Environment, record: str) -> Examined:
-    """What separates this machine from the entry, where the entry may judge at all."""
+    """Return what separates this machine from the entry, if the entry may judge at all."""
     if entry.provisional:
         answer = f"{path}: the nearest entry is far from those of other environments"
         return _row(CheckResult.FAIL, answer, CONFIRM)
@@ -88,9 +87,10 @@ def _row(health: CheckResult, answer: str, fix: str) -> Examined:
 MAX_TEXT = 300
 SHOWN_GPUS = 4
 UVM = "/dev/nvidia-uvm"
-# the kernel's word where a container's engine, and not the file's mode, forbids it
+# the kernel's message (EPERM) if the container's device rules forbid the access, not the file's
+# mode
 FORBIDDEN = "Operation not permitted"
-# torch's own words, and a CUDA error's number, in lower case
+# parts of torch's messages and numbers of CUDA errors, in lower case
 SIGNS = {
     "busy or unavailable": GpuObstacle.BUSY,
     "too old": GpuObstacle.OLD_DRIVER,
@@ -104,7 +104,7 @@ Cause = tuple[GpuObstacle, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuSightings:
-    """What the gate sees of the machine, and what the training's Python found."""
+    """The GPUs that the gate sees on the machine, and what the training's Python found."""
 
     host: GpusSeen
     training: TrainingSeen
@@ -114,11 +114,11 @@ class GpuSightings:
 def why_no_gpu(
     host: GpusSeen, training: TrainingSeen, isolation: Isolation | None
 ) -> GpuMissed | None:
-    """Which GPU of the machine the training could not use, why, and what to do.
+    """Return which GPU of the machine the training could not use, why, and what to do.
 
-    None where there is none, or where torch can use one: then it is the script's own choice.
+    None if the machine has none, or if torch can use one: then the script chose not to.
     """
-    # the machine has none, or torch can use one: then there is nothing to explain
+    # without a GPU, or with a usable one, there is nothing to explain
     if not host.names or training.gpus:
         return None
     seen = GpuSightings(host=host, training=training, isolation=isolation)
@@ -128,7 +128,7 @@ def why_no_gpu(
 
 
 def machine_gpus(host: GpusSeen) -> str:
-    """Every GPU of the machine by name, equal ones counted."""
+    """Return every GPU of the machine by name, with equal ones counted."""
     kinds = list(Counter(host.names).items())
     shown = [name if count == 1 else f"{count} x {name}" for name, count in kinds[:SHOWN_GPUS]]
     return ", ".join(shown) + (", ..." if len(kinds) > SHOWN_GPUS else "")
@@ -182,12 +182,12 @@ def _no_uvm(seen: GpuSightings) -> Cause | None:
     return GpuObstacle.NO_UVM, f"{UVM}, which CUDA needs, is missing"
 
 
-# asked in this order: the first that knows a cause is the answer
+# in this order: the first rule that finds a cause gives the answer
 RULES = (_not_known, _cpu_build, _hidden, _not_given, _closed, _no_uvm)
 
 
 def _refused(seen: GpuSightings) -> Cause:
-    """By torch's own words where these name a cause, else by what nvidia-smi says."""
+    """Find the cause in torch's message, or else in the output of nvidia-smi."""
     host, tried = seen.host, seen.training.tried
     words = tried.refusal.lower()
     obstacle = next((known for sign, known in SIGNS.items() if sign in words), GpuObstacle.OTHER)
@@ -204,9 +204,9 @@ def _refused(seen: GpuSightings) -> Cause:
 
 
 def _number(version: str) -> int:
-    """13.0 as CUDA numbers it; within one major version a newer torch runs on an older driver."""
+    """Return a CUDA version's major part as CUDA numbers it, for example 13000 for 13.0."""
     major = version.partition(".")[0]
-    # CUDA's minor version compatibility: any driver of the same major version will do
+    # CUDA's minor version compatibility: any driver of the same major version suffices
     return int(major) * 1000 if major.isascii() and major.isdigit() else 0
 
 
@@ -217,7 +217,7 @@ def _driver(host: GpusSeen, supports: int) -> str:
 
 
 MIB = 1024**2
-# what an engine gives a container that asks for nothing
+# Docker's default size of /dev/shm
 DEFAULT_CONTAINER_SHM_BYTES = 64 * MIB
 NO_GPU_FIX = f"{GIVE_ONE} Or set train.device to cpu, and record the baseline on a CPU."
 ALONE = "Another process may block the training from using it"
@@ -228,7 +228,7 @@ ALONE_FIX = (
 
 
 def examined_isolation(isolation: Isolation, *, on_runner: bool) -> Examined:
-    """What keeps the training from the gate's secrets; the action demands something."""
+    """Check what keeps the training from the gate's secrets; on a runner something must."""
     answer = f"{isolation.described}: {isolation.reason}"
     if isolation.mode is not IsolationMode.NONE:
         return Examined(name="isolation", health=CheckResult.OK, found=answer)
@@ -250,7 +250,7 @@ def examined_isolation(isolation: Isolation, *, on_runner: bool) -> Examined:
 
 
 def examined_python(training: TrainingSeen) -> Examined:
-    """The Python and torch that train."""
+    """Return the Python and torch of the training."""
     if training.problem:
         return Examined(
             name="training", health=CheckResult.FAIL, found=training.problem, fix=training.hint
@@ -262,7 +262,7 @@ def examined_python(training: TrainingSeen) -> Examined:
 def examined_gpu(
     settings: GateSettings, training: TrainingSeen, host: GpusSeen, isolation: Isolation | None
 ) -> Examined:
-    """A required GPU that is missing fails; the gate never falls back to the CPU."""
+    """Check the GPU; a missing required one fails, because the gate never falls back to the CPU."""
     health, answer, fix = _gpu(settings.train.device, training, host, isolation)
     return Examined(name="gpu", health=health, found=answer, fix=fix)
 
@@ -288,7 +288,7 @@ def _gpu(
 
 
 def _usable(training: TrainingSeen, host: GpusSeen) -> tuple[CheckResult, str, str]:
-    """The GPUs that torch can use now, and whether another process could take them away."""
+    """Return the GPUs that torch can use, and whether another process could block them."""
     shown = "; ".join(training.gpus)
     modes = sorted({gpu.compute_mode for gpu in host.gpus if not gpu.shared})
     alone = [f"compute mode {mode}" for mode in modes] + (["MPS runs"] if host.mps else [])
@@ -298,7 +298,7 @@ def _usable(training: TrainingSeen, host: GpusSeen) -> tuple[CheckResult, str, s
 
 
 def examined_driver(settings: GateSettings, training: TrainingSeen, host: GpusSeen) -> Examined:
-    """Versions that a result on a GPU depends on."""
+    """Return the versions that a result on a GPU depends on."""
     if settings.train.device is Device.CPU or not (training.gpus or host.gpus):
         return Examined(name="driver", health=CheckResult.OK, found="no GPU, none needed")
     parts = training.parts
@@ -315,12 +315,12 @@ def examined_driver(settings: GateSettings, training: TrainingSeen, host: GpusSe
 
 
 def examined_shared_memory(training: TrainingSeen, isolation: Isolation | None) -> Examined:
-    """Room for DataLoader workers and ranks, as the training has it."""
+    """Check whether /dev/shm, as the training sees it, has room for data workers and ranks."""
     size = training.shm_bytes
     if size is None:
         return Examined(name="shared memory", health=CheckResult.WARN, found="its size is unknown")
     answer = f"{size // MIB:,} MiB in /dev/shm"
-    # exactly what an engine gives by default is nearly always too little for data workers
+    # Docker's default is nearly always too small for data workers
     if size > DEFAULT_CONTAINER_SHM_BYTES:
         return Examined(name="shared memory", health=CheckResult.OK, found=answer)
     container = isolation is not None and isolation.in_container

@@ -1,7 +1,7 @@
 """Preconditions of the gate: settings, ignored data, clone, token, engine, disk space.
 
-Scripts are read as syntax, as for an audit; nothing is run. Only for a person's own work tree: on a
-runner the files are a pull request's, and no gate parses them in its own process (T5).
+Scripts are parsed like those of an audit, and nothing is run. This is only for a person's own work
+tree: on a runner the files are a pull request's, and no gate parses them in its own process (T5).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gate.text.documents import RecordForm
 from gate.training.missing_files import Project, ways_to_have
 
 MAX_IGNORED: Final = 2000
-# what tools keep beside the code, and no training reads
+# folders that tools keep beside the code and no training reads
 CACHES: Final = frozenset(("__pycache__", "venv", "env", "node_modules", "build", "dist", "wandb"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IgnoredRead:
-    """A file that a line of a script reads and git ignores, and what would let a run find it."""
+    """A file that a script reads and git ignores; `ways` says how a run could get the file."""
 
     path: str
     place: str
@@ -45,11 +45,14 @@ IGNORED_READ: Final[RecordForm[IgnoredRead | None]] = RecordForm(IgnoredRead | N
 def ignored_read(
     top: Path, folder: str, settings: GateSettings, files: Files, git: Git
 ) -> IgnoredRead | None:
-    """The first such file; `folder` is that of the settings. None where none is seen."""
+    """Return the first file that a script reads and git ignores, or None.
+
+    `folder` is the folder of the settings.
+    """
     look = Look(top=top, files=files)
     list_files(look, git)
     ignored = tuple(filter(_may_be_data, git.ignored()[:MAX_IGNORED]))
-    # git is asked here; there the scripts are parsed, which may be anybody's
+    # git runs in this process; the scripts may be anyone's, so a confined child parses them
     return read_apart(
         IGNORED_READ,
         lambda: _first(look, folder, settings, ignored),
@@ -79,7 +82,7 @@ def _may_be_data(entry: str) -> bool:
 
 
 def _had(settings: GateSettings, folder: str) -> tuple[str, ...]:
-    """Places of the repository that a run has, or writes, although no commit holds them."""
+    """Return the paths that a run has or writes although they are in no commit."""
     made = settings.preprocess.out if settings.preprocess is not None else None
     train = settings.train
     own = (made, *(source.at for source in settings.data))
@@ -94,7 +97,7 @@ def _is_in(path: str, place: str) -> bool:
 
 
 def _ignored_path(text: str, ignored: tuple[str, ...], top: Path, files: Files) -> str:
-    """The ignored file that a text in a script names, whole or by its end; else empty."""
+    """Return the ignored file that a text in a script names, wholly or by its last parts."""
     path = PurePosixPath(text)
     if not path.suffix or path.is_absolute() or ".." in path.parts or not text.isprintable():
         return ""
@@ -104,7 +107,7 @@ def _ignored_path(text: str, ignored: tuple[str, ...], top: Path, files: Files) 
                 return entry
             continue
         for inside in (path.as_posix(), f"{entry}{path}"):
-            # no name of a file, such as one that is too long
+            # the text may be no possible file name, for example too long
             with suppress(StorageError):
                 if inside.startswith(entry) and files.exists(top / inside):
                     return inside
@@ -113,7 +116,7 @@ def _ignored_path(text: str, ignored: tuple[str, ...], top: Path, files: Files) 
 
 MIB = 1024**2
 GIB = 1024**3
-# the package of a small model; what a large one needs, its own size tells
+# enough for the package of a small model; the size of a large one is not known here
 LEAST_FREE_BYTES = 256 * MIB
 COMFORTABLE_FREE_BYTES = 4 * GIB
 FULL_HISTORY = "Give actions/checkout `fetch-depth: 0`, or `git fetch --unshallow`."
@@ -123,13 +126,13 @@ HTTP_NOT_PROCESSABLE = 422
 
 
 def failed_check(name: str, fault: GateError, health: CheckResult = CheckResult.FAIL) -> Examined:
-    """A fault as a finding, with the details that a person needs."""
+    """Return a fault as a row, with the details that a user needs."""
     answer = "; ".join((fault.message, *fault.details))
     return Examined(name=name, health=health, found=answer, fix=fault.hint)
 
 
 def examined_settings(source: str, *, pull_request: bool) -> Examined:
-    """Settings that could be read; faults come as `failed`."""
+    """Return the row of settings that could be read; `failed_check` reports the others."""
     answer = f"{source} is valid"
     if pull_request:
         answer += " here; on a pull request the base commit's version decides"
@@ -137,7 +140,7 @@ def examined_settings(source: str, *, pull_request: bool) -> Examined:
 
 
 def examined_gates(gates: tuple[GateSeen, ...]) -> tuple[Examined, ...]:
-    """Whether several settings files are several gates; no row for one."""
+    """Return a row on whether several settings files are separate gates; none for one file."""
     if len(gates) <= 1:
         return ()
     faults = [
@@ -161,7 +164,7 @@ def examined_gates(gates: tuple[GateSeen, ...]) -> tuple[Examined, ...]:
 def _shared(
     gates: tuple[GateSeen, ...], what: str, value_of: Callable[[GateSeen], str]
 ) -> Iterator[str]:
-    """A sentence for each value that several files have; upper and lower case are one."""
+    """Yield a sentence for each value that several files share, regardless of case."""
     files: dict[str, list[GateSeen]] = {}
     for gate in gates:
         files.setdefault(value_of(gate).casefold(), []).append(gate)
@@ -172,7 +175,7 @@ def _shared(
 
 
 def examined_history(base: str, *, missing: bool, shallow: bool) -> Examined:
-    """Whether the clone has the commits that decide; `base` is the one that is asked for."""
+    """Return whether the clone has the commits that decide; `base` is the requested one."""
     if missing:
         return Examined(
             name="history",
@@ -197,7 +200,7 @@ def examined_history(base: str, *, missing: bool, shallow: bool) -> Examined:
 
 
 def examined_credentials(credentials: tuple[str, ...]) -> Examined:
-    """Whether the clone holds none."""
+    """Return whether credentials are left in the clone."""
     if not credentials:
         return Examined(name="credentials", health=CheckResult.OK, found="none left in the clone")
     return Examined(
@@ -209,7 +212,7 @@ def examined_credentials(credentials: tuple[str, ...]) -> Examined:
 
 
 def examined_token(token: TokenSeen | None, *, pull_request: bool) -> Examined:
-    """Whether the verdict can be written on the pull request; the gate works without."""
+    """Return whether the verdict can be written on the pull request; the gate works without."""
     if token is None:
         return Examined(
             name="token",
@@ -229,7 +232,7 @@ def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, s
         return CheckResult.WARN, f"may not read the repository ({token.repository_status})", fix
     if not pull_request:
         return CheckResult.OK, "may read the repository; no pull request to comment on", ""
-    # the probe asks for a comment without a text: 422 is GitHub's answer to those who may write one
+    # the probe sends a comment without text: GitHub answers 422 to a token that may comment
     if token.comment_status == HTTP_NOT_PROCESSABLE:
         return CheckResult.OK, "may read the repository and comment on the pull request", ""
     fix = (
@@ -241,9 +244,9 @@ def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, s
 
 
 def examined_earlier_runs(token: TokenSeen | None, *, on_default_branch: bool) -> Examined:
-    """Whether this job can add its line to the earlier runs, where the settings ask for them."""
+    """Return whether this job can add its line to the earlier runs, if the settings ask for it."""
     health, answer, fix = CheckResult.OK, "only a job on the default branch adds a line", ""
-    # a problem with the token has a row of its own
+    # the row `token` reports a problem with the token
     if on_default_branch and (token is None or token.problem):
         health, answer = CheckResult.WARN, "not checked: see token"
     elif on_default_branch and token is not None:
@@ -252,7 +255,7 @@ def examined_earlier_runs(token: TokenSeen | None, *, on_default_branch: bool) -
 
 
 def _contents(token: TokenSeen) -> tuple[CheckResult, str, str]:
-    # a branch without a name: 422 is GitHub's answer to those who may make one
+    # the probe sends a branch without name: GitHub answers 422 to a token that may create one
     if token.contents_status == HTTP_NOT_PROCESSABLE:
         return CheckResult.OK, "may add a line to the branch repro-gate-history", ""
     fix = "Give the job on the default branch `contents: write`, or leave report.history at false."
@@ -261,7 +264,7 @@ def _contents(token: TokenSeen) -> tuple[CheckResult, str, str]:
 
 
 def examined_engine(settings: GateSettings, problem: str) -> Examined:
-    """Whether a container engine answers, and whether that matters."""
+    """Return whether a container engine answers, and whether the settings need one."""
     asked = settings.isolation
     if not problem:
         return Examined(name="engine", health=CheckResult.OK, found="a container engine answers")
@@ -280,7 +283,7 @@ def examined_engine(settings: GateSettings, problem: str) -> Examined:
 
 
 def examined_room(free_bytes: int) -> Examined:
-    """Room for evidence, a copy of the code per run, and the package."""
+    """Return whether evidence, a copy of the code for each run and the package have room."""
     answer = f"{free_bytes / GIB:.1f} GiB free in the output folder"
     if free_bytes >= COMFORTABLE_FREE_BYTES:
         return Examined(name="disk", health=CheckResult.OK, found=answer)
