@@ -58,7 +58,7 @@ class ServiceAnswer:
 
 
 class _Bearer(requests.auth.AuthBase):
-    """Adds the token to each request, if there is one; an explicit `auth` also disables .netrc."""
+    """Adds the token to each request, if there is one; an explicit login also disables .netrc."""
 
     def __init__(self, token: str) -> None:
         self._token = token

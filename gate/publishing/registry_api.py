@@ -38,7 +38,7 @@ _PARAMETER: Final = re.compile(r'([a-z]{1,20})\s?=\s?"([^"\\]*+)"', re.IGNORECAS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Challenge:
-    """A registry's request to log in; `scheme` is `bearer` or `basic`, the rest may be empty."""
+    """A registry's request to log in; `scheme` is bearer or basic, and the rest may be empty."""
 
     scheme: str
     realm: str = ""

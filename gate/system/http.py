@@ -49,8 +49,7 @@ _T = TypeVar("_T")
 class BodyLimits:
     """How much of a body is accepted, and which error to raise for a larger or slower one.
 
-    With `decoded`, a compressed body is unpacked and its unpacked size counts. Otherwise the bytes
-    are taken as they were sent.
+    With `decoded`, a compressed body is unpacked, and its size counts after that.
     """
 
     piece_bytes: int
@@ -63,10 +62,7 @@ class BodyLimits:
 
 
 def bounded_pieces(response: BaseHTTPResponse, limits: BodyLimits) -> Iterator[bytes]:
-    """Yield the body in pieces.
-
-    Raises the errors in `limits`, and urllib3's `HTTPError` if the connection breaks.
-    """
+    """Yield the body in pieces; raises the errors in `limits`, and urllib3's `HTTPError`."""
     end = limits.monotonic() + limits.seconds
     taken = 0
     while piece := response.read1(limits.piece_bytes, decode_content=limits.decoded):
@@ -83,10 +79,9 @@ def bounded_pieces(response: BaseHTTPResponse, limits: BodyLimits) -> Iterator[b
 class RetryPolicy:
     """How long an answer may take, and how long to wait between requests.
 
-    `timeout_seconds` limits silence, and `answer_seconds` a whole answer, because a body that
-    arrives byte by byte is never silent. No request is repeated later than `longest_wait_seconds`
-    after the first try: the machine of a waiting job may cost more than the comment is worth. Tests
-    replace the clocks and the sleep.
+    `timeout_seconds` limits silence, and `answer_seconds` a whole answer that may arrive byte by
+    byte. No request is repeated later than `longest_wait_seconds` after the first try, because a
+    waiting job's machine costs money. Tests replace the clocks and the sleep.
     """
 
     timeout_seconds: float = 20.0
@@ -123,11 +118,9 @@ class Retries(Retry):
         repeatable: bool,
         **counts: Any,  # noqa: ANN401 - urllib3's own, as `new` hands them on
     ) -> None:
-        # After the last try a faulty answer is returned, not raised, so that its words can be
-        # shown.
+        # After the last try a faulty answer is returned, not raised: its words are shown.
         rules: dict[str, Any] = {"status_forcelist": TRANSIENT, "raise_on_status": False}
-        # None means any method to urllib3. An empty set would also mean any method, so `is_retry`
-        # decides.
+        # None and an empty set both mean any method to urllib3, so `is_retry` decides.
         super().__init__(**{"total": RETRIES, "allowed_methods": None} | rules | counts)
         self._policy = policy
         self._ends_at = ends_at
@@ -166,10 +159,7 @@ class Retries(Retry):
         _pool: ConnectionPool | None = None,
         _stacktrace: TracebackType | None = None,
     ) -> Self:
-        """Return the state after one more retry.
-
-        Raises `MaxRetryError` if no try is left or the time is over.
-        """
+        """Return the state after one more retry; `MaxRetryError` if no try or time is left."""
         left = self._ends_at - self._policy.monotonic()
         try:
             wait = self.wait_after(response, left)
@@ -181,8 +171,7 @@ class Retries(Retry):
             raise MaxRetryError(_pool, url, error) from error  # type: ignore[arg-type] # as urllib3's own
         following = super().increment(method, url, response, error, _pool, _stacktrace)
         if response is not None:
-            # urllib3 would drain the rest of the body, however long it is and however slowly it
-            # comes.
+            # urllib3 would drain the rest of the body, however long and slow it is.
             response.close()
         following._wait_seconds = wait  # noqa: SLF001 - of this class
         return following
@@ -238,8 +227,7 @@ class Upload:
 class HttpRequest:
     """One request; `max_bytes` limits the answer.
 
-    A `repeatable` request may be carried out twice. Without `follow`, a redirect is returned as the
-    answer.
+    A `repeatable` one may be carried out twice. Without `follow` a redirect is the answer.
     """
 
     method: str
@@ -276,12 +264,8 @@ class Trouble(Enum):
 
 
 def trouble_of(error: Exception) -> Trouble:
-    """Return what an exception of requests or urllib3 means, without its text.
-
-    The text may quote headers, and so credentials.
-    """
-    # After several tries requests raises `ConnectionError`, so the last read timeout is in
-    # `reason`.
+    """Return what an exception of requests or urllib3 means; its text may quote credentials."""
+    # After several tries requests raises another type, with the read timeout in `reason`.
     last = getattr(error.args[0], "reason", None) if error.args else None
     if isinstance(error, requests.Timeout) or isinstance(last, ReadTimeoutError):
         return Trouble.SILENT
@@ -312,10 +296,7 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
 
 
 def _all_of(pieces: Iterator[bytes], least_bytes: int) -> Iterator[bytes]:
-    """Yield the pieces; raise `ProtocolError` if fewer than `least_bytes` arrive.
-
-    An answer may be cut off and still end properly as HTTP sees it.
-    """
+    """Yield the pieces; raises `ProtocolError` if an answer ends properly, but too early."""
     taken = 0
     for piece in pieces:
         taken += len(piece)
@@ -334,7 +315,7 @@ class _Session(requests.Session):
 
 
 class _Authorization(requests.auth.AuthBase):
-    """Sets the header, or removes it; an explicit `auth` also keeps requests from using .netrc."""
+    """Sets the header, or removes it; an explicit login also keeps requests from using .netrc."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -354,8 +335,7 @@ class Connection:
 
     # Methods whose redirects are followed. 303 always means to GET another page.
     followed: ClassVar[frozenset[str]] = frozenset({"GET"})
-    # Whether compressed answers are accepted. Files that are stored by their digest must arrive as
-    # they were sent.
+    # Whether answers may be compressed. Files that are stored by digest must arrive as sent.
     compressed: ClassVar[bool] = False
 
     def __init__(self, name: str, base: str, policy: RetryPolicy) -> None:
@@ -492,13 +472,11 @@ class Connection:
             place, own = urlsplit(url).netloc, urlsplit(self._base)
         except ValueError as error:
             raise self.astray(url, Astray.NO_ADDRESS) from error
-        # Without TLS only from loopback to loopback, and only if the configured address is like
-        # that.
+        # Without TLS only between loopback addresses, and only if the settings name one.
         plain = scheme == own.scheme == "http" and {host, own.hostname} <= LOOPBACK
         if scheme != "https" and not plain:
             raise self.astray(url, Astray.NOT_HTTPS)
-        # A backslash ends the host for some URL parsers but not for others, and a user name before
-        # an `@` can look like a host.
+        # URL parsers disagree about a backslash; a user name before an `@` can look like a host.
         if not host or set(place) & set("@\\"):
             raise self.astray(url, Astray.NO_HOST)
 
@@ -546,10 +524,7 @@ class Connection:
         return self.fault(f"leads to {shown}, which is not https", hint)
 
     def unreached(self, error: Exception) -> GateError:
-        """Return the error for a failed connection.
-
-        The exception's own text is left out, because it may quote headers.
-        """
+        """Return the error for a failed connection, without its text, which may quote headers."""
         silence = f"did not answer within {self.policy.timeout_seconds:g} s"
         words = {
             Trouble.SILENT: silence,
@@ -594,8 +569,7 @@ class Connection:
     def _sent(self, ask: HttpRequest, retry: Retry) -> requests.Response:
         origin = origin_of(ask.url)
         if origin != self._at:
-            # Cookies do not distinguish ports (RFC 6265, 8.5), so another service on this host
-            # would get them.
+            # Cookies know no ports (RFC 6265, 8.5): another service on this host would get them.
             self._session.cookies.clear()
             self._at = origin
         # For plain http on this machine: a proxy elsewhere would get the credentials unencrypted.
