@@ -85,6 +85,7 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
 def _settings(facts: PackageFacts, verdict: Verdict) -> AuditItem:
     part, code = AuditedPart.CONFIGURATION, "settings"
     if facts.settings_digest != verdict.settings_digest:
+        # The digest covers defaults too, and those may differ between versions.
         if facts.call is None or facts.call.gate_version != VERSION:
             return unknown(
                 part,
@@ -418,6 +419,7 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
         names = first([_described(data_set) for data_set in document.sets])
         return (passed_item(part, code, f"{count(len(document.sets), 'data set')}: {names}"),)
     verdict = facts.verdict
+    # Outside an image, an undeclared read would be a finding of the verdict (`undeclared-read`).
     if verdict is not None and verdict.runs and not verdict.isolation.image:
         return (passed_item(part, code, "no data is declared, and the runs read none"),)
     return (

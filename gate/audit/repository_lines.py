@@ -31,6 +31,7 @@ MAX_NAME: Final = 100
 _WISH: Final = re.compile(
     r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*+)\s*+(?:\[[^\]]*+\])?+\s*+(?P<rest>.*)$"
 )
+# Possessive quantifiers keep matching linear, because these texts are untrusted.
 _ONE_VERSION: Final = re.compile(r"^={1,3}\s*+[^\s*,;]++\s*+(?:;.*|--hash.*|\\)?$")
 _ADDRESS: Final = re.compile(r"^@\s*\S+(?:@[0-9a-f]{40}|sha256[=:])")
 _FROM: Final = re.compile(

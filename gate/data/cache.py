@@ -184,6 +184,7 @@ class SharedCache:
             # The size comes before the object, because an eviction does not see an object without
             # it.
             writing.write_whole(self._size_file(name), f"{size_bytes}\n".encode("ascii"))
+            # Another gate has stored the object in the meantime.
             if os.path.lexists(there):
                 trees.remove_tree(staged)
             else:
@@ -275,6 +276,7 @@ class SharedCache:
             if entry.name.startswith("gone-"):
                 yield Path(entry.path)
             elif old:
+                # A lock that is taken belongs to a running download.
                 with suppress(DataError), self._locked(self.root / "locks" / entry.name, 0.0):
                     yield Path(entry.path)
 

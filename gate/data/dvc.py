@@ -118,6 +118,7 @@ def _taken(name: str, values: dict[str, str], top: Path, *, own_files: bool) -> 
     """Return the settings of a remote that say where it is and how to log in."""
     taken: dict[str, str] = {}
     for key, value in values.items():
+        # A line end in a value could begin another setting of the file that is written below.
         if not value.isprintable() or not re.fullmatch(r"[a-z0-9_]{1,100}", key):
             raise DataError(
                 f"data: .dvc/config: {short_text(key)} of the remote {short_text(name)} has a "
@@ -334,6 +335,8 @@ class DvcFetch:
                 room=room,
                 ends_at=time.monotonic() + self.seconds,
             )
+            # Before DVC fetches: it would follow a folder's listing, so each listing is checked
+            # first.
             listings = {
                 pointer.digest: call.listing(pointer, remote)
                 for pointer in pointers_to_fetch
@@ -483,6 +486,7 @@ def _row(number: int, pointer: DataPointer) -> str:
         **({} if pointer.size_bytes is None else {"size": pointer.size_bytes}),
         **({} if pointer.files is None else {"nfiles": pointer.files}),
         **({} if pointer.dos2unix else {"hash": "md5"}),
+        # A name of the gate's own: no path of the commit under test reaches DVC.
         "path": f"content-{number}",
     }
     lines = [f"{key}: {value}" for key, value in fields.items()]

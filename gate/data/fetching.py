@@ -299,6 +299,8 @@ class Fetcher:
         missing = self._missing(source, checks)
         if not missing:
             return
+        # One lock for one set of missing objects: gates that need the same data wait for each
+        # other.
         key = sha256("\n".join(sorted(missing)).encode()).hexdigest()
         # ask again under the lock: another gate may have fetched them in the meantime
         with self._cache.being_fetched(key, self._seconds) as staging:

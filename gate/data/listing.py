@@ -50,6 +50,7 @@ def take_listing(source: Path, verify: Verify, digests: DigestCache | None) -> L
         digests = None
     # Taken before the first look: a file that changes from now on is not remembered.
     began_ns = digests.now_ns() if digests else 0
+    # A million new records would make the garbage collector run again and again.
     with gc_paused():
         files, unreadable = _seen_files(source)
         numbers = [number for number, _ in enumerate(files)]

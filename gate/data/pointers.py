@@ -72,6 +72,7 @@ def _parsed(path: str, data: bytes) -> Mapping[str, object]:
 
 
 def _of_dvc(file: PointerFile, document: Mapping[str, object]) -> Iterator[DataPointer]:
+    # An import has dependencies. DVC would fetch from the address in them, which the commit chose.
     if document.get("deps"):
         raise DataError(
             f"{file.path}: it imports its data (deps): an address of the commit would be asked",
@@ -171,6 +172,7 @@ def _count(file: PointerFile, place: str, out: Mapping[str, object], key: str) -
     value = out.get(key)
     if value is None:
         return None
+    # bool is a kind of int in Python, but `true` is not a count.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
         raise _fault(file, f"{place}.{key} is not a count")
     return value

@@ -196,6 +196,7 @@ class _Lines:
 
     def __iter__(self) -> Iterator[str]:
         while line := self._file.readline(MAX_LINE_BYTES):
+            # A file without line ends must not be read into memory as one line.
             if len(line) == MAX_LINE_BYTES:
                 raise ValueError("a line is too long")
             self._size_bytes += len(line)
@@ -380,6 +381,8 @@ def _rows_left(file: BinaryIO, budget: ReadingBudget, *, quotes: bool) -> int:
             return 0
         last = data[-1:]
         for number, piece in enumerate(data.split(b'"') if quotes else (data,)):
+            # Each quotation mark toggles. A doubled one inside a cell toggles twice, which changes
+            # nothing.
             quoted ^= number > 0
             count += 0 if quoted else piece.count(b"\n")
     return count + (last != b"\n")

@@ -218,6 +218,7 @@ class Download(Connection):
     def _begun(self, response: requests.Response, part: _Part) -> int | None:
         """Check an answer's beginning; return the whole file's size if the server reports it."""
         status = response.status_code
+        # The server has no byte after this part, so its file is another version: begin again.
         if status == requests.codes.requested_range_not_satisfiable and part.size:
             part.restart()
             raise _TryAgainError("the server has another version of the file")
@@ -227,6 +228,7 @@ class Download(Connection):
             raise _TryAgainError(f"{self._host} answered {status}", seconds)
         span = _RANGE.match(response.headers.get("Content-Range", ""))
         if status == requests.codes.partial_content:
+            # A different range would be appended at the wrong place.
             if span is None or int(span["first"]) != part.size:
                 part.restart()
                 raise _TryAgainError("the server sent a different range than requested")

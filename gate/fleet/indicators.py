@@ -26,6 +26,7 @@ from gate.verdict.history import HistoryLine, RollbackLine
 from gate.verdict.verdict import FailureMode, Outcome
 
 SLO_SCHEMA: Final = "repro-gate.slo/1"
+# M7 compares a step with the median of this many earlier ones.
 LOOKED_BACK: Final = 20
 # M4 remembers the outcomes of at least this many commits, and of at most twice as many, the latest
 # ones.
@@ -154,13 +155,14 @@ class SloReport(Document):
 
 # For each indicator in order: whether a line is a good event, or None if it is no valid event.
 Events = tuple[bool | None, ...]
+# Good and bad events of each indicator.
 PLACES: Final = 2 * len(Indicator)
 Gate = tuple[str, str]
 
 
 @cache
 def _places(events: Events) -> tuple[int, ...]:
-    """Return the indexes to count in a row [M1 good, M1 bad, M2 good, ...]; few lines differ."""
+    """Return the indexes to count in a row [M1 good, M1 bad, M2 good, ...], cached per form."""
     places = ((number, good) for number, good in enumerate(events) if good is not None)
     return tuple(2 * number + (not good) for number, good in places)
 

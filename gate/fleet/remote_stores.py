@@ -113,6 +113,7 @@ class S3Store:
         where = {
             "Bucket": self._bucket,
             "Prefix": self._prefix,
+            # S3 lists keys in order, so the listing can begin at a day.
             "StartAfter": f"{self._prefix}{since.isoformat()}",
         }
         pages = iter(self._asked(lambda s3: s3.get_paginator("list_objects_v2").paginate(**where)))
@@ -269,6 +270,7 @@ class BranchStore:
                 f"{HISTORY_BRANCH}`.",
             ) from error
         day = since
+        # One day more, because the clock of another machine may be ahead.
         while day <= self._today + timedelta(days=1):
             try:
                 files = self._git.read_folder(

@@ -115,6 +115,8 @@ def rest_of_day(
         rows, stay = rows_of(data), list[int]()
         for number, row in enumerate(rows):
             line_class = class_of(row, newest)
+            # ISO dates are ordered like text, and the empty text for "no limit" comes before all of
+            # them.
             if day >= first_days[line_class]:
                 stay.append(number)
                 kept[line_class] += 1

@@ -97,6 +97,7 @@ def outside_sections(artifact: Artifact) -> tuple[ToolSection, ...]:
             lines=file_lines(artifact),
         ),
     ]
+    # Empty if no seal has the form that cosign takes; the section is then left out.
     cosign = _cosign_lines(artifact)
     if cosign:
         title = f"cosign: the {'same ' if by_key else ''}seals. Must print 'Verified OK' for each."
@@ -148,6 +149,7 @@ def _signature_lines(artifact: Artifact) -> list[str]:
         return []
     return [
         _field("sig", "$w/$1.sig"),
+        # `pae` of envelope.py, rebuilt in the shell.
         f"printf 'DSSEv1 {len(PAYLOAD_TYPE)} {PAYLOAD_TYPE} %s ' \\",
         """  "$(wc -c < "$w/$1.json" | tr -d ' ')" > "$w/$1.pae" """.rstrip(),
         'cat "$w/$1.json" >> "$w/$1.pae"',
@@ -202,6 +204,7 @@ def _cosign_lines(artifact: Artifact) -> str:
 
 def _cosign_trust(artifact: Artifact, path: str) -> list[str]:
     if artifact.identity is None:
+        # A seal by key has no entry in a transparency log.
         return ['--key "$w/key.pem" --insecure-ignore-tlog', f"--signature {_quoted(path)}"]
     root = [f"--trusted-root {_quoted(artifact.trusted_root)}"] if artifact.trusted_root else []
     return [
@@ -214,6 +217,8 @@ def _cosign_trust(artifact: Artifact, path: str) -> list[str]:
 
 def _model_lines(artifact: Artifact, signature: str) -> str:
     return (
+        # Without the option, model_signing skips folders such as .github, which the signature
+        # covers.
         f'model_signing verify key "$w/files/{artifact.model_folder}" --no-ignore-git-paths \\\n'
         f'  --signature {_quoted(signature)} --public_key "$w/key.pem"\n'
     )
@@ -221,6 +226,7 @@ def _model_lines(artifact: Artifact, signature: str) -> str:
 
 def _key(trust: TrustFile) -> str:
     """Return a shell line that extracts the key from a trust file with any kind of line ends."""
+    # `[^}]*` stays inside one entry: the next key must not be taken.
     entry = f'"key_id": *"{trust.key_id}"[^}}]*"raw_bytes": *"\\([^"]*\\)"'
     return (
         f"tr '\\n' ' ' < {_quoted(trust.path)} | sed -n 's/.*{entry}.*/\\1/p' | \\\n"

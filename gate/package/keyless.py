@@ -47,6 +47,7 @@ from gate.text.package_names import MAX_SEAL_BYTES
 ENTRY_KIND: Final = "dsse"
 ENTRY_VERSION: Final = "0.0.1"
 MAX_PROOF_HASHES = 64
+# At most 19 digits, and no leading zero: one notation for each 64-bit number.
 Number = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,18})$")]
 Base64 = Annotated[str, Field(max_length=MAX_SEAL_BYTES)]
 
@@ -169,6 +170,7 @@ def read_identity_bundle(seal: SealFile) -> IdentityBundle:
     limit = MAX_SEAL_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
     material = value.get("verificationMaterial")
+    # A bare envelope, or a bundle with a key hint: name the option that verifies it.
     if "signatures" in value or (isinstance(material, dict) and "publicKey" in material):
         raise AttestationError(
             f"{seal.name} is sealed with a key, not with a certificate",

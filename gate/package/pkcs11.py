@@ -119,6 +119,7 @@ class TokenSigner:
         self._place = place
         self._pin = _pin(place, files, variables)
         root = str(Path(gate.__file__).resolve().parents[1])
+        # Absolute folders only: a relative one would be inside the commit under test.
         folders = dict.fromkeys((root, *filter(os.path.isabs, sys.path)))
         self._program = Program(
             name=f"the token's library {safe_line(place.module.name)}",
@@ -136,6 +137,8 @@ class TokenSigner:
 
     def sign(self, message: bytes) -> bytes:
         """Return the token's signature; ECDSA's r and s, which tokens concatenate, become DER."""
+        # Both, because only the token knows its kind of key: ECDSA signs the digest, Ed25519 the
+        # message.
         digest = hashlib.sha256(message).hexdigest()
         answer = self._ask({"message": message.hex(), "digest": digest})
         signature = bytes.fromhex(answer.signature)

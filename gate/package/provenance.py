@@ -321,6 +321,7 @@ def _below(start: str, used: list[tuple[str, str]]) -> NamedDigests:
 def making_of(evidence: EvidenceSet, request: GateRequest) -> Making:
     """Return how the first run of the commit was made; every strict run gets the same request."""
     run = evidence.runs[0]
+    # The training's own seed comes first, then the further ones in order, up to the limit.
     further = {seeded.result.seed for seeded in evidence.seeded}
     seed = request.settings.train.seed
     return Making(

@@ -193,7 +193,7 @@ class Archive:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """What the caller demands of a seal: the full commit hash, and whatever else is set.
+    """What the caller demands of a seal: the full commit hash, and every other field that is set.
 
     `not_before` is in UTC; the time in a seal is the signer's claim, not a proof. `least_isolation`
     is the weakest isolation that is accepted, and another job's report proves none. `base_branch`

@@ -208,7 +208,7 @@ class VaultSigner:
         self._pinned: _Pinned | None = None
 
     def public_key(self) -> bytes:
-        """Return DER SubjectPublicKeyInfo of the version in the settings, or of the latest one."""
+        """Return DER SubjectPublicKeyInfo of the version that the place names, or the latest."""
         return self._key().public
 
     def sign(self, message: bytes) -> bytes:

@@ -150,6 +150,7 @@ class Verifier(CamelDocument):
     def _settings_then_baseline(
         cls, value: tuple[FileDescriptor, ...]
     ) -> tuple[FileDescriptor, ...]:
+        # The order is part of the statement: `_facts` reads the policies by position.
         if [policy.name for policy in value] not in (["settings"], ["settings", "baseline"]):
             message = "must be settings, then baseline if there was one"
             raise ValueError(message)
@@ -333,6 +334,7 @@ def read_statement(payload: bytes) -> StatementFacts:
         Statement, payload, SOURCE, max_bytes=MAX_STATEMENT_BYTES, hint=OTHER_HINT
     )
     verifier = statement.predicate.verifier.id
+    # Another program may write the same predicate type, but mean other things by its claims.
     if verifier != VERIFIER_ID:
         raise AttestationError(
             f"{SOURCE} names the verifier {printable(verifier)!r}, "

@@ -101,6 +101,7 @@ class MlflowTracker:
             server = _Server(connection, self._settings.uri)
             experiment = self._experiment(server)
             earlier = _earlier_runs(server, experiment, run.commit)
+            # Not repeatable: a second request would make a second run.
             made = server.ask("runs/create", _Run, _new_run(run, experiment), repeatable=False)
             info = made.run.info
             try:

@@ -407,6 +407,7 @@ def _of_seals(
     """Yield digest and manifest of each set of seals that refers to a package."""
     # A copied list may lack the types. Then the manifest itself states its type.
     rows = [row for row in listed if row.artifact_type in {SEALS_TYPE, ""}]
+    # Only the last ones, because each set takes a request.
     for row in rows[-MAX_SETS:]:
         content = client.manifest(row.digest, max_bytes=MAX_MANIFEST_BYTES)
         if content is None:

@@ -285,6 +285,7 @@ class RegistryClient:
         return self._connection.ask(ask)
 
     def _login_for(self, challenge: Challenge | None, reply: HttpAnswer) -> Login:
+        # Also without a login: a registry gives out tokens for public names to anybody.
         if challenge is not None and challenge.scheme == "bearer":
             return Login.bearer(self._token(challenge))
         if challenge is None or self._login is None:

@@ -374,6 +374,7 @@ def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
 
 def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Section, ...]:
     sections = (
+        # In order of interest: a report that is too long loses its last sections.
         context.fault_section(verdict, limits),
         context.policy_section(verdict, limits),
         context.diagnosis_section(verdict, limits, cause_words),

@@ -247,6 +247,7 @@ def machine_facts(
     speeds = _speeds(networks)
     if program is None:
         return MachineFacts(networks=speeds, problem="nvidia-smi was not found")
+    # No other variable: nvidia-smi gets no secret of the gate.
     environment = {"PATH": search_path, "LC_ALL": "C"}
     if library_path:
         # on some hosts the driver's library is found only through this path

@@ -50,7 +50,7 @@ def changed_lines(git: GitCommand, before: str, after: str) -> Change:
 
 
 class _Lines:
-    """Yields lines up to `MAX_BYTES`, long ones cut to `MAX_LINE`; then `ended` is true if all."""
+    """Yields lines up to `MAX_BYTES`, long ones cut to `MAX_LINE`; `ended`: all were read."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

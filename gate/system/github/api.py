@@ -251,6 +251,7 @@ class GitHubRetries(Retries):
 
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:  # noqa: ARG002, FBT001, FBT002 - urllib3's signature
         """Return whether an answer is a fault to repeat, or may be a rate limit."""
+        # A 403 may be a rate limit or a refusal: `wait_after` reads the answer and decides.
         return status_code in LIMITED_STATUSES or super().is_retry(method, status_code)
 
     def wait_after(self, response: BaseHTTPResponse | None, left: float) -> float:

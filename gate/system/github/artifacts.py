@@ -240,6 +240,7 @@ def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artif
 
 def _download(url: str, sink: BinaryIO, policy: RetryPolicy, *, encrypted: bool) -> None:
     def take(pieces: Iterator[bytes]) -> None:
+        # Called again for each retry, so drop what an earlier try has written.
         sink.seek(0)
         sink.truncate()
         sink.writelines(pieces)
