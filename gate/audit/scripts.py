@@ -243,6 +243,8 @@ class Script:
             if isinstance(inner, ast.Call)
         )
         entropy = sorted(source for source in sources if ENTROPY.match(source))
+        # `default_rng(None)` and `seed(None)` take their seed from the machine, as without an
+        # argument.
         none = bool(given) and all(_is(value, None) for value in given)
         if entropy:
             return self._line(node, LineKind.UNSEEDED, f"{name}({entropy[0]}())", library)

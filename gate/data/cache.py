@@ -54,6 +54,7 @@ def md5_of(path: Path, *, dos2unix: bool) -> str:
     With `dos2unix`, each chunk of 1 MiB that looks like text is hashed with its CRLF line ends
     changed to LF, as DVC did before version 3.
     """
+    # DVC's choice: MD5 detects accidents, not attacks. The baseline has the data set's SHA-256 too.
     hasher = hashlib.md5(usedforsecurity=False)
     with _opened(path) as file:
         while chunk := file.read(CHUNK_BYTES):

@@ -75,6 +75,7 @@ def fetch_config(
             hint=f"{REMOTE_HINT} In a pull request, the base commit's file applies.",
         )
     lines = [
+        # No request but those to the remote, and no git repository: the folder is not one.
         *("[core]", f"remote = {default}", "analytics = false", "check_update = false"),
         *("autostage = false", "no_scm = true"),
         *("[cache]", f"dir = {_quoted(str(objects))}", "type = copy"),
@@ -416,6 +417,7 @@ class _Call:
                 max_bytes=self.room,
                 more_environment={
                     "DVC_NO_ANALYTICS": "1",
+                    # in this fetch's own folder instead of the one that a machine's users share
                     "DVC_SITE_CACHE_DIR": str(self.staging / "site"),
                     "DVC_STUDIO_OFFLINE": "1",
                 },

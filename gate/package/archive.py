@@ -251,6 +251,7 @@ def _members(reader: _DigestingReader, keep: frozenset[str]) -> Iterator[Archive
 
 
 def _member(reader: _DigestingReader, name: str, size_bytes: int, *, kept: bool) -> ArchiveMember:
+    # Only kept members are held in memory, so only their size has this limit.
     if kept and size_bytes > MAX_KEPT_BYTES:
         raise AttestationError(
             f"{name} in the package has {size_bytes:,} bytes, the limit is {MAX_KEPT_BYTES:,}",

@@ -279,10 +279,12 @@ def _beside(
 
 def _unsealed(digested: StateDigest, sealed: _SealedLeaves) -> Iterator[LeafDigest]:
     """Yield the leaves that no sealed state has at the same place, except model and optimizer."""
+    # The comparison of model and optimizer already answers for these tensors.
     asked = {leaf.path for leaf in (*_tensors(digested, MODEL), *_kept_tensors(digested))}
     common = _common_steps([leaf.path for leaf in digested.leaves])
     for leaf in digested.leaves:
         places = {(leaf.path, leaf.digest), (leaf.path[common:], leaf.digest)}
+        # A random state may be saved anywhere in the file, so only its bytes count.
         random = leaf.part == RANDOM and leaf.shape is not None and leaf.digest in sealed.random
         if leaf.path not in asked and not random and sealed.leaves.isdisjoint(places):
             yield leaf

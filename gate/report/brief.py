@@ -56,6 +56,7 @@ def brief_of(verdict: Verdict) -> Brief:
     """Return both answers for any verdict."""
     happened, this_change = _ANSWERS[verdict.outcome]
     answer = (
+        # First, because an entry in quarantine judged nothing.
         quarantine_sentence(verdict),
         happened(verdict),
         level_sentence(verdict),

@@ -53,6 +53,7 @@ def name_for(target: Path) -> Path:
 def make(target: Path, *, for_others: bool) -> Path | None:
     """Make the short link, or replace one that leads elsewhere; None if that is not safe."""
     link = name_for(target)
+    # A link that is not shorter than the folder's own path is of no use.
     if len(os.fsencode(link)) >= len(os.fsencode(target)):
         return None
     try:

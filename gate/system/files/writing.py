@@ -113,6 +113,7 @@ class _Way:
         """Enter a folder below the current one; raises `OSError` for anything else, a link too."""
         self._move(os.open(name, ENTERED, dir_fd=self.folder))
         self.names.append(name)
+        # The outermost checkout counts, so that every link inside it is refused.
         if self.top is None and _is_there(CHECKOUT, self.folder):
             self.top = len(self.names)
 
