@@ -42,8 +42,8 @@ ELSEWHERE_HINT: Final = (
 def read_dvc(file: PointerFile, data: bytes) -> DataPointers:
     """Return one pointer for each output of a DVC file, in the order of their paths.
 
-    Raises `DataError` for a file that is not a DVC file, for an import, and for an output outside
-    the repository, in another remote or not in a cache.
+    Raises `DataError` for a file that is not a DVC file, and for an import. Also for an output
+    outside the repository, in another remote or not in a cache.
     """
     document = _parsed(file.path, data)
     outputs = _of_lock(file, document) if _is_lock(file) else _of_dvc(file, document)

@@ -203,8 +203,8 @@ def bundle_envelope(envelope: Envelope) -> BundleEnvelope:
 def read_envelope(seal: SealFile) -> Envelope:
     """Read a bare envelope or a bundle; nothing in it is verified yet.
 
-    Raises `AttestationError` for a seal that is too large, is not strict JSON or strict base64, has
-    an unknown key, or has a different number of signatures than its form allows.
+    Raises `AttestationError` for a seal that is too large, or not strict JSON or base64. Also for
+    an unknown key, and for a different number of signatures than the form allows.
     """
     limit = MAX_SEAL_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)

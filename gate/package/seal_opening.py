@@ -259,8 +259,8 @@ class Opened:
 def open_seals(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[Opened, TrustedKey]:
     """Return every seal's payload, and the one trusted key that signed all of them.
 
-    Raises `AttestationError` for an invalid signature, for two different keys, for two different
-    statements of one kind, and for a kind of statement that the gate does not write.
+    Raises `AttestationError` for an invalid signature and for two different keys. Also for two
+    different statements of one kind, and for a kind that the gate does not write.
     """
     opened, keys, unsigned = [], [], []
     for seal in seals:

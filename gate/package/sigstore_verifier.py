@@ -42,10 +42,15 @@ def verify_identity(
 ) -> IdentitySigned:
     """Verify a bundle of a DSSE envelope, and the identity that its certificate names.
 
-    This checks the certificate's chain at the log's time, its promise by a log of certificates,
-    name and issuer, the log entry's promise, proof and checkpoint, that the entry is about this
-    envelope, and the signature. `trusted_root` is the text of a trusted root, or None for the
-    public services' root. Raises `AttestationError` if any check fails.
+    These checks are made:
+
+    - the certificate: its chain at the log's time, its promise by a log of certificates, its name
+      and issuer;
+    - the log entry: its promise, proof and checkpoint, and that it is about this envelope;
+    - the signature.
+
+    `trusted_root` is the text of a trusted root, or None for the public services' root. Raises
+    `AttestationError` if any check fails.
     """
     _refuse_without_sigstore()
     # Imported here: an optional extra, and half a second that other commands need not wait.

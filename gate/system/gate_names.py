@@ -45,9 +45,9 @@ def status_context(gate_id: str, config: str, default_config: str, base_branch: 
     """Return the name of a commit status; it is known before any file is read.
 
     `gate_id` is the id in the workflow, or `default`. For `default`, the settings file's path
-    distinguishes gates. A verdict is about a commit and the branch that it is to be merged into,
-    but a status belongs to a commit alone, so the name includes `base_branch`. It is empty if the
-    event is about a commit alone.
+    distinguishes gates. GitHub stores a status for a commit alone, but a verdict is about a commit
+    and the branch to merge into. So the name includes `base_branch`, which is empty if the event is
+    about a commit alone.
     """
     # This cannot be forged: branch names have no blanks, and `_cut` changes a path with this word.
     into = f" ({INTO}{_cut(base_branch)})" if base_branch else ""

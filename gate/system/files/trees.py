@@ -233,9 +233,12 @@ def _let_read_file(name: str | Path, within: int | None) -> None:
 def let_group_read(path: Path, gid: int) -> None:
     """Make the folder's own files and folders readable for a group.
 
-    Some entries are left unchanged: files that everybody can read already, entries of another
-    account than the folder's (a hard link can lead to a file that was never a run's), permissions
-    that the owner lacks too, and folders too deep for a path.
+    Left unchanged are:
+
+    - files that everybody can read already;
+    - entries of another account than the folder's: a hard link can lead to a file of somebody else;
+    - permissions that the owner lacks too;
+    - folders too deep for a path.
     """
     owner = os.lstat(path).st_uid
     pending = [path]
@@ -281,10 +284,12 @@ def give_to(path: Path, uid: int, gid: int) -> None:
 def set_aside(path: Path, target: Path) -> None:
     """Rename a folder on the same disk, without its large files, for removal later.
 
-    This is faster than removing it now: where many files were just removed, ext4 without a journal
-    makes new ones far more slowly, because it does not reuse an inode within a minute
-    (`recently_deleted` in fs/ext4/ialloc.c). The folder above the new name is made if needed,
-    closed to other accounts. A missing `path` is no error.
+    The removal is put off for the speed of what follows. Where many files were just removed, ext4
+    without a journal makes new ones far more slowly. It does not reuse an inode within a minute
+    (`recently_deleted` in fs/ext4/ialloc.c).
+
+    The folder above the new name is made if needed, closed to other accounts. A missing `path` is
+    no error.
     """
     try:
         bounded = _without_large_files(path)

@@ -153,8 +153,8 @@ class _Place:
 def run_address(text: str, remotes: Mapping[str, str], variables: Mapping[str, str]) -> RunAddress:
     """Return the run that a number or a URL names; `remotes` maps the clone's remotes to URLs.
 
-    Raises `SettingsError` for any other text, for a repository that is neither the job's nor a
-    remote of this clone, and for a server whose API address only GITHUB_API_URL could give.
+    Raises `SettingsError` for any other text. Also for a repository that is neither the job's nor a
+    remote of this clone, and for a server whose API only GITHUB_API_URL could name.
     """
     known = {name: place for name, url in remotes.items() if (place := _place(url)) is not None}
     if RUN_NUMBER.fullmatch(text):
