@@ -185,7 +185,7 @@ class SharedCache:
             # The size comes before the object, because an eviction does not see an object without
             # it.
             writing.write_whole(self._size_file(name), f"{size_bytes}\n".encode("ascii"))
-            # Another gate has stored the object in the meantime.
+            # Another gate may have stored the object in the meantime.
             if os.path.lexists(there):
                 trees.remove_tree(staged)
             else:
@@ -239,7 +239,7 @@ class SharedCache:
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else self.max_bytes
 
     def _evict(self, coming_bytes: int) -> int:
-        """Remove the least recently used objects until the new bytes fit; return the bytes left."""
+        """Remove the least recently used objects until the new bytes fit; give the bytes in use."""
         gone: list[Path] = []
         with self._locked(self.root / "lock"):
             used = self._names_in_use()
