@@ -1,1 +1,1 @@
-"""What a number rests on."""
+"""Audits: what a number is based on, in a repository or a package."""

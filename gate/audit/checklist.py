@@ -1,9 +1,9 @@
-"""Items of checklists, answered from the facts of an audit: here those of the public ones.
+"""Answer checklists from the facts of an audit; this module has the public checklists.
 
 Sources: the NeurIPS paper checklist, https://neurips.cc/public/guides/PaperChecklist, and the
 machine learning reproducibility checklist that MLRC uses (J. Pineau, version 2.0),
-https://www.cs.mcgill.ca/~jpineau/ReproducibilityChecklist.pdf. The second one has no numbers: its
-sections are named.
+https://www.cs.mcgill.ca/~jpineau/ReproducibilityChecklist.pdf. The second one has no numbers, so
+its sections are named.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gate.audit.items import AuditedPart, AuditReport, AuditResult
 
 
 class Checklist(StrEnum):
-    """Where an item comes from."""
+    """The checklist that an item comes from."""
 
     NEURIPS = "NeurIPS paper checklist"
     MLRC = "ML reproducibility checklist (MLRC)"
@@ -34,7 +34,7 @@ SOURCES: Final = {
 
 
 class Topic(StrEnum):
-    """What of a result an item asks about; no run can answer `author` and `person`."""
+    """What an item asks about; no run can answer `author` and `person`."""
 
     AUTHOR = "author"
     PERSON = "person"
@@ -62,7 +62,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChecklistItem:
-    """One item: its number or section, what it asks, and what it is about."""
+    """One item: its number or section, its question, and its topic."""
 
     checklist: Checklist
     number: str
@@ -71,7 +71,7 @@ class ChecklistItem:
 
 
 class ChecklistAnswer(StrEnum):
-    """`partly`: what is known answers a part of what is asked."""
+    """An item's answer; `partly` means that the known facts answer only part of the question."""
 
     YES = "yes"
     PARTLY = "partly"
@@ -82,7 +82,7 @@ class ChecklistAnswer(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnsweredItem:
-    """An item with its answer and the facts behind it; `missing` is what the answer lacks."""
+    """An item with its answer and facts; `missing` lists what the answer lacks."""
 
     item: ChecklistItem
     answer: ChecklistAnswer
@@ -134,7 +134,7 @@ Rules = Mapping[Topic, tuple[tuple[AuditedPart, ...], Rule]]
 
 
 def answered_items(report: AuditReport) -> tuple[AnsweredItem, ...]:
-    """Every item of both public checklists, in their order."""
+    """Return every item of both public checklists, in order, with its answer."""
     return tuple(
         answered(item, report, _ANSWERS) or AnsweredItem(item=item, answer=ChecklistAnswer.AUTHOR)
         for item in ITEMS
@@ -142,7 +142,7 @@ def answered_items(report: AuditReport) -> tuple[AnsweredItem, ...]:
 
 
 def answered(item: ChecklistItem, report: AuditReport, rules: Rules) -> AnsweredItem | None:
-    """The item with what its rule says; None where it has none."""
+    """Return the item with its rule's answer, or None if its topic has no rule."""
     answer = rules.get(item.topic)
     if answer is None:
         return None
@@ -163,7 +163,7 @@ def _result(report: AuditReport, part: AuditedPart) -> AuditResult:
 
 
 def all_pass(report: AuditReport, *parts: AuditedPart) -> ChecklistAnswer:
-    """Yes where all pass, no where none does."""
+    """Return yes if all parts pass, no if none does, else partly."""
     good = [_result(report, part) is AuditResult.PASS for part in parts]
     if all(good):
         return ChecklistAnswer.YES
@@ -171,7 +171,7 @@ def all_pass(report: AuditReport, *parts: AuditedPart) -> ChecklistAnswer:
 
 
 def said(report: AuditReport, name: str, words: str) -> str:
-    """A fact with the words before it; empty where it is not known."""
+    """Return a fact after some words, or empty text if the fact is not known."""
     value = report.fact(name)
     return f"{words}: {value}" if value else ""
 
@@ -193,7 +193,7 @@ def _access(report: AuditReport) -> Answered:
         said(report, "command", "command"),
         said(report, "data", "data"),
     )
-    # whether the address is open to a reader is the author's to say
+    # Whether readers have access to the address is for the author to say.
     known = any(facts)
     return ChecklistAnswer.PARTLY if known else ChecklistAnswer.NO, facts
 
@@ -233,7 +233,7 @@ def _compute(report: AuditReport) -> Answered:
 
 
 def _data(report: AuditReport) -> Answered:
-    # splits and what was left out are in no document
+    # Splits and exclusions are in no document, so the answer is `partly` at most.
     known = all_pass(report, AuditedPart.DATA) is ChecklistAnswer.YES
     facts = (
         said(report, "data", "declared data"),

@@ -1,4 +1,4 @@
-"""The answer of `repro-gate audit`: seven parts of a result, each with what it rests on."""
+"""Records of `repro-gate audit`: what was found, seven parts of a result, and their answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Text = Annotated[str, Field(max_length=1000)]
 
 
 class AuditedPart(StrEnum):
-    """What a number depends on, or is proved by."""
+    """A part of a result: something that a number depends on, or that proves it."""
 
     CODE = "code"
     ENVIRONMENT = "environment"
@@ -44,7 +44,7 @@ class AuditedPart(StrEnum):
 
 
 class AuditResult(StrEnum):
-    """`unknown` is what cannot be told from here; it fails nothing and is no pass."""
+    """The answer of an item or part; `unknown` neither passes nor fails."""
 
     PASS = "pass"  # noqa: S105 - a word of an answer
     FAIL = "fail"
@@ -54,9 +54,9 @@ class AuditResult(StrEnum):
 class AuditItem(Document):
     """One thing that was looked at.
 
-    `found` is what is there, or missing. Where it is no pass, `risk` says how the number could be
-    wrong because of it, `remedy` what to do and `command` what to type, empty where no command
-    mends it.
+    `found` says what is there or missing. If the item does not pass, `risk` says how that could
+    make the number wrong, `remedy` what to do, and `command` what to type. `command` is empty if no
+    command fixes it.
     """
 
     code: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")
@@ -69,7 +69,7 @@ class AuditItem(Document):
 
 
 class AuditFact(Document):
-    """Something that is known of the result, for a form that somebody fills in."""
+    """A known fact about the result, used to fill in a checklist."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")
     value: Text
@@ -83,7 +83,7 @@ class AuditSubject(StrEnum):
 
 
 class PartAnswer(Document):
-    """The answer of one part, from its items."""
+    """The answer of one part, derived from its items."""
 
     part: AuditedPart
     result: AuditResult
@@ -92,7 +92,7 @@ class PartAnswer(Document):
 class AuditReport(Document):
     """The document that `repro-gate audit --format json` prints.
 
-    `not_known` says what no look from here can tell.
+    `not_known` lists what an audit cannot find out.
     """
 
     schema_version: Literal["repro-gate.audit/1"] = AUDIT_SCHEMA
@@ -107,21 +107,21 @@ class AuditReport(Document):
 
     @property
     def exit_code(self) -> ExitCode:
-        """1 when a part fails; what is unknown fails nothing."""
+        """1 if a part fails; an unknown part does not fail."""
         failed = any(answer.result is AuditResult.FAIL for answer in self.parts)
         return ExitCode.FAIL if failed else ExitCode.PASS
 
     def items_of(self, part: AuditedPart) -> tuple[AuditItem, ...]:
-        """What was looked at for a part."""
+        """Return the items of a part."""
         return tuple(item for item in self.items if item.part is part)
 
     def fact(self, name: str) -> str:
-        """A fact by its name, empty where it is not known."""
+        """Return a fact by its name, or empty text if it is not known."""
         return next((fact.value for fact in self.facts if fact.name == name), "")
 
 
 def part_answers(items: tuple[AuditItem, ...]) -> tuple[PartAnswer, ...]:
-    """All seven: one failure fails a part, and a part of which nothing is known is no pass."""
+    """Return all seven parts: one failed item fails a part, and a part without items is unknown."""
     return tuple(PartAnswer(part=part, result=_result(items, part)) for part in AuditedPart)
 
 
@@ -145,7 +145,7 @@ class LineKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class ScriptLine:
-    """A line of a script; `what` is the call or the flag, `subject` the library or the path."""
+    """A line of a script; `what` is the call or flag, and `subject` the library or path."""
 
     file: str
     line: int
@@ -161,7 +161,7 @@ class ScriptLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WishList:
-    """A file that names packages, and those of which it names no single version."""
+    """A file that asks for packages, and the ones for which it does not name a single version."""
 
     path: str
     packages: int
@@ -170,12 +170,12 @@ class WishList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepositoryFacts:
-    """A folder as an audit sees it; nothing of it was run.
+    """What an audit found in a folder, without running any of it.
 
-    `commit` is empty without one, and `git_problem` says why. `names` are its files and folders,
-    `incomplete` says why there are more than were looked at. `settings` is None without
-    repro-gate.yml, or with one that `settings_problem` is about; `settings_place` is its folder.
-    `images` are base images that are named without a digest, `modules` what the training imports.
+    `commit` is empty without one, and `git_problem` says why. `names` are its files and folders;
+    `incomplete` says why some were not looked at. `settings` is None if repro-gate.yml is missing
+    or has the fault in `settings_problem`; `settings_place` is its folder. `images` are base images
+    without a digest, and `modules` are what the training imports.
     """
 
     place: str
@@ -204,7 +204,7 @@ class RepositoryFacts:
 
     @property
     def has_gate(self) -> bool:
-        """Whether any file of the gate is there, be it broken."""
+        """Whether any file of the gate is there, even a broken one."""
         return bool(
             self.settings
             or self.settings_problem
@@ -217,7 +217,7 @@ class RepositoryFacts:
 
 
 class SealCheck(StrEnum):
-    """What came of a package's seal."""
+    """The result of checking a package's seal."""
 
     NOT_ASKED = "not-asked"
     NONE = "none"
@@ -227,10 +227,11 @@ class SealCheck(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageFacts:
-    """A package as an audit sees it.
+    """What an audit found in a package.
 
-    A document is None where the package has none that can be read; `problems` says why, by its
-    name. `settings_digest` is that of the packed settings. `seal_words` are those of the check.
+    A document is None if the package has none that can be read; `problems` then has the reason
+    under its name. `settings_digest` is the digest of the packed settings. `seal_words` describe
+    the result of the seal's check.
     """
 
     place: str
@@ -254,12 +255,12 @@ MAX_TEXT: Final = 1000
 MAX_SHOWN: Final = 100
 RUN: Final = "repro-gate gate"
 WEAKENED: Final = "Two runs may differ although nothing changed, or be equal by luck."
-# a package stays as it was made: some faults only another package is free of
+# A package cannot be changed, so for some faults only another package helps.
 NOTHING_TO_TYPE: Final = "Do not use this package: no command fixes it."
 
 
 def passed_item(part: AuditedPart, code: str, fact: str) -> AuditItem:
-    """It is there and as it should be."""
+    """Return an item for something that is as it should be."""
     return AuditItem(code=code, part=part, result=AuditResult.PASS, found=_cut(fact))
 
 
@@ -272,7 +273,7 @@ def failed_item(
     remedy: str = "",
     command: str = "",
 ) -> AuditItem:
-    """It is missing or wrong: how the number could be wrong because of it, and what mends it."""
+    """Return an item for something missing or wrong, with its risk and its remedy."""
     return _open(AuditResult.FAIL, part, code, (fact, risk, remedy, command))
 
 
@@ -285,14 +286,14 @@ def unknown(
     remedy: str = "",
     command: str = "",
 ) -> AuditItem:
-    """It cannot be told from here; what would tell it stands there as for a failure."""
+    """Return an item for something that the audit cannot find out, and what would find it out."""
     return _open(AuditResult.UNKNOWN, part, code, (fact, risk, remedy, command))
 
 
 def missing_document(
     problems: Mapping[str, str], part: AuditedPart, name: str, what: str
 ) -> AuditItem:
-    """A document of a package that is not there, or of a version that is not read here."""
+    """Return an item for a package's document that is missing, or of an unreadable version."""
     return unknown(
         part,
         name.partition(".")[0],
@@ -304,19 +305,19 @@ def missing_document(
 
 
 def fact(name: str, value: object) -> AuditFact:
-    """Something known, as text."""
+    """Return a known fact as text."""
     return AuditFact(name=name, value=_cut(str(value)))
 
 
 def first(names: Sequence[str]) -> str:
-    """The first of many names, and how many more there are."""
+    """Return the first of many names, and the number of the others."""
     shown = ", ".join(safe_line(name, limit=MAX_SHOWN) for name in names[:SHOWN])
     rest = len(names) - SHOWN
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
 def weakened(settings: GateSettings) -> tuple[str, ...]:
-    """What the settings take from strict mode, key by key."""
+    """Return the settings that weaken strict mode, key by key."""
     determinism = settings.determinism
     weak = [f"allow_operators: {name}" for name in determinism.allow_operators]
     if determinism.profile is not Profile.STRICT:
@@ -325,7 +326,7 @@ def weakened(settings: GateSettings) -> tuple[str, ...]:
 
 
 def next_command(facts: RepositoryFacts) -> str:
-    """The command that goes on from what there is of a gate."""
+    """Return the next command for setting up or using the gate."""
     if facts.settings is not None:
         return RUN
     return "repro-gate doctor" if facts.settings_problem else "repro-gate init"

@@ -1,4 +1,4 @@
-"""The answers of an audit of a package, from the documents that it holds."""
+"""Answer an audit of a package, from the documents in it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from gate.verdict.verdict import (
 
 
 def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
-    """Settings that are those of the verdict, and a baseline that judged."""
+    """Check that the packed settings are the verdict's, and that a baseline judged."""
     part, verdict, settings = AuditedPart.CONFIGURATION, facts.verdict, facts.settings
     if verdict is None or settings is None:
         name = "verdict.json" if verdict is None else "repro-gate.yml"
@@ -85,6 +85,7 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
 def _settings(facts: PackageFacts, verdict: Verdict) -> AuditItem:
     part, code = AuditedPart.CONFIGURATION, "settings"
     if facts.settings_digest != verdict.settings_digest:
+        # The digest covers defaults too, and those may differ between versions.
         if facts.call is None or facts.call.gate_version != VERSION:
             return unknown(
                 part,
@@ -106,7 +107,7 @@ def _settings(facts: PackageFacts, verdict: Verdict) -> AuditItem:
 
 
 def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
-    """Seeds of every process, what the script did after it, and whether the runs repeat."""
+    """Check the seeds of every process, seeds by the script, and whether the runs are equal."""
     part, document = AuditedPart.SEEDS, facts.seeds
     items: list[AuditItem] = []
     if document is None:
@@ -151,7 +152,7 @@ def _by_entropy(kind: OverrideKind) -> bool:
 
 
 def _seeded(process: ProcessSeeds) -> bool:
-    """Whether torch and Python's hashes had a seed; a generator that was not started has none."""
+    """Return whether torch and Python's hashes were seeded; unused generators have no seed."""
     return process.generators.get("torch", "").isdecimal() and process.hash_seed.isdecimal()
 
 
@@ -189,7 +190,7 @@ def _repeat(facts: PackageFacts) -> AuditItem:
 
 
 def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
-    """The machine, and the sources of nonreproducibility that it brings."""
+    """Check that the machine is named, and the sources of nonreproducibility that it has."""
     part, document = AuditedPart.HARDWARE, facts.cluster
     items: list[AuditItem] = []
     if document is None:
@@ -218,7 +219,10 @@ def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
 
 
 def _budget(facts: PackageFacts) -> AuditItem:
-    """Ranks on unlike hardware fail: a result that they make together is none of either's."""
+    """Check the determinism budget; ranks on different hardware fail.
+
+    Their common result is not reproducible on either kind of hardware alone.
+    """
     part, code = AuditedPart.HARDWARE, "determinism-budget"
     budget = facts.verdict.determinism_budget if facts.verdict is not None else ()
     if not budget:
@@ -258,7 +262,7 @@ LOCK_AND_RUN: Final = (
     "git add requirements-installed.txt requirements-lock.txt && "
     f'git commit -m "lock file" && {RUN}'
 )
-# findings of the verdict that say that a part is not as it should be
+# findings of the verdict that make a part fail
 FINDINGS: Final = {
     "unverified-evidence": AuditedPart.CODE,
     "lock-not-installed": AuditedPart.ENVIRONMENT,
@@ -292,7 +296,7 @@ NOT_KNOWN: Final = (
 
 
 def audit_package(facts: PackageFacts) -> AuditReport:
-    """All seven parts."""
+    """Return the report with all seven parts."""
     items = (
         *_code(facts),
         *_environment(facts),
@@ -415,6 +419,7 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
         names = first([_described(data_set) for data_set in document.sets])
         return (passed_item(part, code, f"{count(len(document.sets), 'data set')}: {names}"),)
     verdict = facts.verdict
+    # Outside an image, an undeclared read would be a finding of the verdict (`undeclared-read`).
     if verdict is not None and verdict.runs and not verdict.isolation.image:
         return (passed_item(part, code, "no data is declared, and the runs read none"),)
     return (
@@ -437,7 +442,7 @@ def _described(data_set: DataSet) -> str:
 
 
 def _findings(verdict: Verdict | None) -> tuple[AuditItem, ...]:
-    """What the gate itself remarked on; one item for each code."""
+    """Return the gate's own findings as items, one for each code."""
     items: dict[str, AuditItem] = {}
     for finding in verdict.findings if verdict is not None else ():
         part = FINDINGS.get(finding.code)
@@ -495,7 +500,7 @@ def _facts(facts: PackageFacts) -> tuple[AuditFact, ...]:
             ("commit", verdict.commit),
             ("outcome", verdict.outcome.value),
             ("level", verdict.level.value if verdict.level else ""),
-            # a single run was compared bit for bit with those of its baseline
+            # A single run was compared bit for bit with the recorded ones, so count those too.
             (
                 "strict_runs",
                 verdict.strict_runs + (verdict.one_run.runs if verdict.one_run else 0),
@@ -507,7 +512,7 @@ def _facts(facts: PackageFacts) -> tuple[AuditFact, ...]:
         ]
         if verdict.failure_mode is not FailureMode.NONE:
             known += [("failure_mode", verdict.failure_mode)]
-            # the heading is the mode
+            # without the anchor, because the heading is the mode itself
             known.append(("runbook", verdict.runbook.partition("#")[0]))
     if settings is not None:
         known += [

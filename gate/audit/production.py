@@ -1,6 +1,6 @@
-"""Three checklists of an operator, answered from the facts of an audit; docs/operations.md.
+"""Three checklists for operators, answered from the facts of an audit; see docs/operations.md.
 
-What no file can answer stays open for a person, with the command that helps to answer it.
+An item that no file can answer is left to a person, with a command that helps to answer it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPRODUCED: Final = frozenset(
     for outcome in (Outcome.REPRODUCED, Outcome.WITHIN_TOLERANCE, Outcome.BASELINE_CHANGE)
 )
 RESUMES: Final = frozenset((ResumeState.EXACT.value, ResumeState.WITHIN.value))
-# what helps with an item that only a person can answer, by its number and list
+# Help for items that only a person can answer, by checklist and number.
 HELP: Final = MappingProxyType(
     {
         (Checklist.READINESS, "4"): "a rehearsal: repro-gate rollback --to last-good --rehearse",
@@ -76,7 +76,7 @@ PRODUCTION_ITEMS: Final = (
 
 
 def production_items(report: AuditReport) -> tuple[AnsweredItem, ...]:
-    """Every item of the three lists, in their order."""
+    """Return every item of the three lists, in order, with its answer."""
     return tuple(answered(item, report, _RULES) or _open(item) for item in PRODUCTION_ITEMS)
 
 
@@ -92,7 +92,7 @@ def _repeats(report: AuditReport) -> Answered:
         said(report, "strict_runs", "runs with one seed that were compared bit for bit"),
     )
     enough = runs.isdecimal() and int(runs) >= PAIR
-    # of a repository the runs are those of its baseline, which are equal
+    # A repository's runs are those of its baseline, which records only equal runs.
     good = report.subject is AuditSubject.REPOSITORY or report.fact("outcome") in REPRODUCED
     return (ChecklistAnswer.YES if enough and good else ChecklistAnswer.NO), facts
 
@@ -137,7 +137,7 @@ def _machine(report: AuditReport) -> Answered:
 def _watched(report: AuditReport) -> Answered:
     history = said(report, "history", "history of verdicts")
     if history:
-        # who is paged is no file of the repository
+        # no file shows whether a page reaches somebody
         return ChecklistAnswer.PARTLY, (history, "whether a page arrives: docs/operations.md")
     if report.subject is AuditSubject.PACKAGE:
         return ChecklistAnswer.PERSON, ("the settings of the repository say where lines go",)

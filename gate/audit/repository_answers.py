@@ -1,4 +1,4 @@
-"""The answers of an audit of a repository, from what was found in it; nothing of it was run."""
+"""Answer an audit of a repository, from what was found in it without running anything."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gate.training.environment import CPU, DEVICE, Environment
 RECORD: Final = 'repro-gate baseline record --reason "first baseline"'
 COMPILE: Final = "uv pip compile --generate-hashes"
 LOCKED_BY: Final = "python -m pip install uv && "
-# import name to the packages that bring it: pip's first, then conda's and forks
+# Maps an imported name to the packages that provide it: pip's name first, then conda's and forks'.
 LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     "torch": ("torch", "pytorch", "pytorch-cpu", "pytorch-gpu"),
     "torchvision": ("torchvision",),
@@ -56,7 +56,7 @@ NOT_KNOWN: Final = (
 
 
 def audit_repository(facts: RepositoryFacts) -> AuditReport:
-    """All seven parts."""
+    """Return the report with all seven parts."""
     items = (
         *_code(facts),
         *_environment(facts),
@@ -85,12 +85,12 @@ def audit_repository(facts: RepositoryFacts) -> AuditReport:
 
 
 def _gate(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
-    """What the gate's own files say of configuration, hardware and seals."""
+    """Check configuration, hardware and seals in the gate's own files."""
     return (*_configuration(facts), *_hardware(facts), *_seals(facts))
 
 
 def _not_set_up() -> AuditItem:
-    """One row for a repository without the gate: five would say no more."""
+    """Return the one item for a repository without the gate; more items would say no more."""
     return failed_item(
         AuditedPart.CONFIGURATION,
         "not-set-up",
@@ -205,14 +205,14 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
 
 
 def _unlocked(facts: RepositoryFacts, locks: list[LockFile]) -> list[str]:
-    """Well-known libraries that the scripts import, and no lock file names."""
+    """Return well-known libraries that the scripts import but no lock file names."""
     locked = {package.name for lock in locks for package in lock.packages}
     libraries = sorted(LIBRARIES.keys() & facts.modules)
     return [LIBRARIES[name][0] for name in libraries if locked.isdisjoint(LIBRARIES[name])]
 
 
 def _compiles(path: str) -> bool:
-    """Whether it may be in a command as it is, and the tool reads it."""
+    """Return whether a path needs no quoting, and `uv pip compile` can read the file."""
     plain = path.isascii() and all(sign.isalnum() or sign in "._-/" for sign in path)
     return plain and not path.startswith("-") and path.endswith((".txt", ".toml"))
 
@@ -311,7 +311,7 @@ def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
 
 
 def _record(facts: RepositoryFacts) -> str:
-    """Record a baseline and commit it, or first what that needs."""
+    """Return the command that records and commits a baseline, or first what that needs."""
     if facts.settings is None:
         return next_command(facts)
     path = shlex.quote(facts.settings.baseline.path)
@@ -319,7 +319,7 @@ def _record(facts: RepositoryFacts) -> str:
 
 
 def _new_key(facts: RepositoryFacts) -> str:
-    """A key beside the repository, so that nobody commits it, and its trust file in it."""
+    """Return a command that makes a key outside the repository, and a trust file inside it."""
     file = facts.settings.signing.trusted_keys if facts.settings is not None else TRUST_FILE
     folder = shlex.quote(PurePosixPath(file).parent.as_posix())
     return (
@@ -330,7 +330,7 @@ def _new_key(facts: RepositoryFacts) -> str:
 
 
 def _machine(environment: Environment) -> str:
-    """The GPUs, or the CPU's model where there is none."""
+    """Return the GPUs, or the CPU's model without a GPU."""
     return environment.part(CPU if environment.part(DEVICE) == CPU else DEVICE)
 
 

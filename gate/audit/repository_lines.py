@@ -1,4 +1,4 @@
-"""What lines of scripts and lists of packages say of data, configuration and seeds."""
+"""Judge what scripts and package lists show about data, configuration and seeds."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from gate.text.strict_yaml import parse_yaml
 
 MAX_WISHES: Final = 5000
 MAX_NAME: Final = 100
-# PEP 508: a name, extras, then what is asked of the version; conda writes one `=`
+# PEP 508: name, extras, then the version's constraint; conda writes a single `=`
 _WISH: Final = re.compile(
     r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*+)\s*+(?:\[[^\]]*+\])?+\s*+(?P<rest>.*)$"
 )
+# Possessive quantifiers keep matching linear, because these texts are untrusted.
 _ONE_VERSION: Final = re.compile(r"^={1,3}\s*+[^\s*,;]++\s*+(?:;.*|--hash.*|\\)?$")
 _ADDRESS: Final = re.compile(r"^@\s*\S+(?:@[0-9a-f]{40}|sha256[=:])")
 _FROM: Final = re.compile(
@@ -39,10 +40,9 @@ _FROM: Final = re.compile(
 
 
 def wish_list(path: str, data: bytes) -> WishList | None:
-    """The packages that a file asks for; None for a file that asks for none, or that is unreadable.
+    """Return the packages that a file asks for, or None if it asks for none or is unreadable.
 
-    Understands requirements files, `pyproject.toml` (project.dependencies) and conda's
-    `environment.yml`.
+    Reads requirements files, `pyproject.toml` (project.dependencies) and conda's `environment.yml`.
     """
     name = PurePosixPath(path).name
     try:
@@ -62,9 +62,9 @@ def wish_list(path: str, data: bytes) -> WishList | None:
 
 
 def unpinned_images(data: bytes) -> tuple[str, ...]:
-    """Base images of a Dockerfile that are named without a digest; stages of its own do not count.
+    """Return a Dockerfile's base images without a digest, except its own stages.
 
-    `ARG` is not filled in: an image that one names is not known here.
+    `ARG` is not substituted, so an image named by one is not reported.
     """
     stages: set[str] = {"scratch"}
     images: list[str] = []
@@ -122,7 +122,7 @@ CHANGED_DATA: Final = "A data change would look like a code change."
 
 
 def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
-    """Declared data, what scripts download, and what they read from outside the repository."""
+    """Check declared data, downloads, and reads from outside the repository."""
     part = AuditedPart.DATA
     items: list[AuditItem] = []
     declared = facts.settings.data if facts.settings is not None else ()
@@ -175,7 +175,7 @@ def _unseen_data(facts: RepositoryFacts) -> AuditItem:
 
 
 def _pinned(line: ScriptLine) -> str:
-    """How this line gets the same bytes each time."""
+    """Return how to make this line get the same bytes each time."""
     if line.subject.startswith(("https://", "http://")):
         entry = f"data: [{{url: {line.subject[:SHOWN_PATH]}, sha256: …}}]"
         return (
@@ -189,7 +189,7 @@ def _pinned(line: ScriptLine) -> str:
 
 
 def _declared(line: ScriptLine, facts: RepositoryFacts) -> str:
-    """The line of the settings that declares what a script reads, where it looks for it."""
+    """Return the settings line that declares what a script reads, where the script looks for it."""
     first_step = "" if facts.settings is not None else "Run `repro-gate init`. "
     subject = line.subject
     if "://" in subject:
@@ -204,9 +204,10 @@ def _declared(line: ScriptLine, facts: RepositoryFacts) -> str:
 
 
 def _lies_outside(line: ScriptLine, facts: RepositoryFacts) -> bool:
-    """Whether a path that is in a script is none of the repository's files, or in none of them.
+    """Return whether a path in a script is outside the repository or not one of its files.
 
-    One that is computed is not known, and a name without a folder may be written by the run itself.
+    A computed path is unknown and gives False. So does a bare file name, because the run itself may
+    write that file.
     """
     path = PurePosixPath(line.subject)
     if not line.subject or "://" in line.subject:
@@ -219,7 +220,7 @@ def _lies_outside(line: ScriptLine, facts: RepositoryFacts) -> bool:
 
 
 def _is_in_commit(line: ScriptLine, facts: RepositoryFacts) -> bool:
-    """Whether a path that is in a script is that of a file of the repository."""
+    """Return whether a path in a script names a file of the repository."""
     path = PurePosixPath(line.subject)
     if not line.subject or path.is_absolute() or ".." in path.parts:
         return False
@@ -232,7 +233,7 @@ def _is_there(path: str, facts: RepositoryFacts) -> bool:
 
 
 def lines_configuration(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
-    """Settings that a script turns against determinism."""
+    """Check for flags with which a script works against determinism."""
     flags = _of(facts, LineKind.FLAG)
     if not flags:
         return ()
@@ -248,7 +249,7 @@ def lines_configuration(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
 
 
 def lines_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
-    """Seeds that the gate sets, or the scripts; generators that nobody seeds."""
+    """Check the seeds that the gate or the scripts set, and generators without a seed."""
     part = AuditedPart.SEEDS
     items: list[AuditItem] = []
     unseeded = _of(facts, LineKind.UNSEEDED)
@@ -311,6 +312,6 @@ def _places(lines: tuple[ScriptLine, ...] | list[ScriptLine]) -> str:
 
 
 def _said(line: ScriptLine) -> str:
-    """The call or flag, with the path that it is given."""
+    """Return the call or flag, with the path that it is given."""
     paths = line.kind in {LineKind.READS, LineKind.DOWNLOADS} and line.subject
     return f"{line.what}({line.subject[:SHOWN_PATH]})" if paths else line.what

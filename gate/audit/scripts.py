@@ -1,7 +1,7 @@
-"""Lines of a script that seed, draw, read data or turn a setting, as far as syntax shows them.
+"""Find lines of a script that seed, draw, read data or change a setting, from its syntax only.
 
-A line that is never reached looks like one that is, and what a call gets at run time is not known:
-so a failure names the line, and a pass never rests on this alone.
+A line that never runs looks like any other, and arguments that are computed are not known. So a
+failure names the line, and a pass is never based on this alone.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from typing import Final
 from gate.audit.items import LineKind, ScriptLine
 from gate.text.strict_syntax import python_syntax
 
-# of one file, and more than people write
+# for one file; more than people write
 MAX_NODES: Final = 200_000
-# of one name and its folders: each is tried in each folder, so long ones would take their square
+# For one name and its folders. Each name is tried in each folder, so long ones would take quadratic
+# time.
 MAX_NAME: Final = 500
 MAX_PARTS: Final = 32
 MAX_ROOTS: Final = 64
 
 
 def parsed(text: str) -> tuple[ast.AST, ...] | None:
-    """Every node of a file's syntax; None for what this Python cannot read, or should not."""
+    """Return all syntax nodes of a file, or None if it cannot be parsed or is too large."""
     tree = python_syntax(text)
     if tree is None:
         return None
@@ -34,7 +35,7 @@ def parsed(text: str) -> tuple[ast.AST, ...] | None:
 
 
 def imported_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Local name to what it was imported as: `np` is `numpy`, `seed` is `random.seed`."""
+    """Map local names to imported ones: `np` to `numpy`, `seed` to `random.seed`."""
     names: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -52,7 +53,7 @@ def imported_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 def dotted(node: ast.expr, names: dict[str, str]) -> str:
-    """`np.random.seed` as `numpy.random.seed`; of a value only the attributes: `.manual_seed`."""
+    """Return `numpy.random.seed` for `np.random.seed`; for another value only `.manual_seed`."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -62,7 +63,7 @@ def dotted(node: ast.expr, names: dict[str, str]) -> str:
 
 
 def imported_files(path: str, nodes: Iterable[ast.AST], files: frozenset[str]) -> Iterator[str]:
-    """The files of the same folder of files that a file imports, where a name leads to one."""
+    """Yield the files among `files` that a file's imports lead to."""
     folder = PurePosixPath(path).parent
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -80,7 +81,7 @@ def imported_files(path: str, nodes: Iterable[ast.AST], files: frozenset[str]) -
 
 
 def _roots(folder: PurePosixPath) -> tuple[PurePosixPath, ...]:
-    """Where an absolute import may begin: beside the script, above it, in `src`."""
+    """Return where an absolute import may begin: the script's folder, those above, and `src`."""
     above = (folder, *folder.parents)[: MAX_ROOTS // 2]
     return (*above, *(place / "src" for place in above))
 
@@ -118,9 +119,9 @@ SEEDING: Final[Mapping[str, str]] = {
     "lightning.seed_everything": ALL,
     "pytorch_lightning.seed_everything": ALL,
 }
-# of any value: `torch.Generator().manual_seed(1)`, `L.seed_everything(1)`
+# methods of any object: `torch.Generator().manual_seed(1)`, `L.seed_everything(1)`
 SEEDING_ENDS: Final[Mapping[str, str]] = {"seed_everything": ALL, "manual_seed": TORCH}
-# what gives a different number in each run
+# calls that give a different number in each run
 ENTROPY: Final = re.compile(
     r"^(?:time\.|datetime\.|os\.(?:urandom|getpid)|secrets\.|uuid\.|random\.SystemRandom|torch\.seed)"
 )
@@ -145,16 +146,17 @@ DOWNLOADING: Final = re.compile(
     r"|requests\.(?:get|request)|huggingface_hub\.\w*download|sklearn\.datasets\.fetch_\w+"
     r"|wget\.download|gdown\.download)$|\.from_pretrained$"
 )
-# by a program: `os.system("wget …")`, `subprocess.run(["curl", …])`
+# downloads by another program: `os.system("wget …")`, `subprocess.run(["curl", …])`
 STARTING: Final = re.compile(
     r"^(?:os\.system|subprocess\.(?:run|call|check_call|check_output|Popen))$"
 )
 DOWNLOADER: Final = re.compile(
     r"^(?:wget|curl|aria2c|gdown|aws s3|gsutil|huggingface-cli|kaggle)\b"
 )
-# what is read there is run, and is no data: `exec(open("configurator.py").read())`
+# A file read inside one of these calls is executed, and is not data:
+# `exec(open("configurator.py").read())`.
 RUNNING: Final = frozenset(("exec", "eval", "compile", "runpy.run_path"))
-# with one of these an address names one version of its content
+# with one of these arguments, a download names one version of its content
 PINNING: Final = frozenset(("revision", "known_hash", "sha256", "hash"))
 SWITCHES: Final[Mapping[str, bool]] = {
     "torch.backends.cudnn.benchmark": True,
@@ -170,10 +172,10 @@ WRITING: Final = re.compile(r"[wax+]")
 
 
 class Script:
-    """One file, read once: the lines that an audit looks at, and the files that it imports.
+    """One parsed file: the lines that an audit looks at, and the files that it imports.
 
-    `files` are those that an import may lead to. Of the syntax itself nothing is kept: it takes a
-    hundred times the room of its text.
+    `files` are the files that an import may lead to. The syntax tree is not kept, because it takes
+    a hundred times the memory of the text.
     """
 
     def __init__(self, path: str, text: str, files: frozenset[str] = frozenset()) -> None:
@@ -189,9 +191,10 @@ class Script:
             if isinstance(node, ast.Call) and dotted(node.func, self._names) in RUNNING
             for inner in ast.walk(node)
         }
-        # texts in the arguments of what reads, by line: `memmap(join(folder, "train.bin"))`
+        # string constants in the arguments of reading calls, with their lines: `memmap(join(folder,
+        # "train.bin"))`
         self.read_texts: list[tuple[int, str]] = []
-        # in the order of the lines; of a very long list the first
+        # sorted by line; a very long list is cut after `MAX_LINES`
         calls = sorted(
             set(self._lines(nodes or ())), key=lambda call: (call.line, call.kind, call.what)
         )
@@ -240,6 +243,8 @@ class Script:
             if isinstance(inner, ast.Call)
         )
         entropy = sorted(source for source in sources if ENTROPY.match(source))
+        # `default_rng(None)` and `seed(None)` take their seed from the machine, as without an
+        # argument.
         none = bool(given) and all(_is(value, None) for value in given)
         if entropy:
             return self._line(node, LineKind.UNSEEDED, f"{name}({entropy[0]}())", library)
@@ -260,7 +265,7 @@ class Script:
             yield self._line(node, LineKind.READS, name, _literal(node))
 
     def _downloaded(self, node: ast.Call, name: str) -> Iterator[ScriptLine]:
-        # a folder of the project is loaded in the same words as a name of a hub
+        # A local folder is loaded by the same call as a name on a hub, which has a slash.
         if name.endswith(".from_pretrained") and "/" not in _literal(node):
             return
         yield self._line(node, LineKind.DOWNLOADS, name, _literal(node))
@@ -290,7 +295,7 @@ def _is(node: ast.expr, value: object) -> bool:
 
 
 def _started(node: ast.Call) -> str:
-    """The command that a call is given, as far as it stands there."""
+    """Return the command in a call, as far as it is written out."""
     first = node.args[0] if node.args else None
     if not isinstance(first, ast.List | ast.Tuple):
         return _literal(node)
@@ -299,7 +304,7 @@ def _started(node: ast.Call) -> str:
 
 
 def _literal(node: ast.Call) -> str:
-    """The path or name that a call is given, where it stands there; empty for anything computed."""
+    """Return the path or name in a call if it is written out; empty if it is computed."""
     first = node.args[0] if node.args else None
     if isinstance(first, ast.Constant) and isinstance(first.value, str):
         return first.value

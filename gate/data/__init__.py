@@ -1,1 +1,1 @@
-"""Declared data: pointers, fetch, list, statistics."""
+"""Declared data: read pointers, fetch, list, and compute statistics."""

@@ -1,9 +1,12 @@
-"""Fetched data by its digest, in one folder that the gates of an account share.
+"""A cache of fetched data, addressed by digest, in one folder that an account's gates share.
 
-`objects/` holds what is whole and checked, read-only; `fetching/` what is on its way; `locks/` lets
-one gate fetch while others wait; `using/` tells what living gates use; `sizes/` how large an object
-is and, by its time, when it was used last. The locks are `flock`s: the kernel lets go of them when
-a process is gone, however it ended.
+- `objects/` has complete and checked objects, read-only.
+- `fetching/` has downloads that are not complete yet.
+- `locks/` has a lock for each fetch, so that one gate fetches and the others wait.
+- `using/` has a file for each running gate, with the names of the objects that it uses.
+- `sizes/` has a file for each object: its content is the size, its time the last use.
+
+The locks are `flock`s, so the kernel releases them when a process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from gate.system.files import trees, writing
 from gate.text.untrusted_text import safe_line
 
 CHUNK_BYTES: Final = 2**20
-# dvc_data/hashfile/istextfile.py: what DVC before version 3 took for text
+# From DVC's dvc_data/hashfile/istextfile.py: what DVC before version 3 treated as text.
 TEXT_BLOCK_BYTES: Final = 512
 TEXT_SIGNS: Final = bytes(range(32, 127)) + b"\n\r\t\f\b"
 MOST_OTHER_SIGNS: Final = 0.3
@@ -40,17 +43,18 @@ FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def sha256_of(path: Path) -> str:
-    """Of a regular file; raises `OSError`."""
+    """Return the SHA-256 of a regular file; raises `OSError`."""
     with _opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def md5_of(path: Path, *, dos2unix: bool) -> str:
-    """Of a regular file as DVC takes it; raises `OSError`.
+    """Return the MD5 of a regular file as DVC computes it; raises `OSError`.
 
-    With `dos2unix`, each stretch of 1 MiB that looks like text counts without the carriage return
-    of its line ends: so DVC did before version 3.
+    With `dos2unix`, each chunk of 1 MiB that looks like text is hashed with its CRLF line ends
+    changed to LF, as DVC did before version 3.
     """
+    # DVC's choice: MD5 detects accidents, not attacks. The baseline has the data set's SHA-256 too.
     hasher = hashlib.md5(usedforsecurity=False)
     with _opened(path) as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -60,13 +64,13 @@ def md5_of(path: Path, *, dos2unix: bool) -> str:
 
 
 def wrong_md5(files: Iterable[tuple[Path, str]], *, dos2unix: bool) -> Iterator[Path]:
-    """Those of the files that are missing or have another MD5, in order; read side by side."""
+    """Yield the files that are missing or have another MD5, in order; several are read at once."""
 
     def wrong(rows: tuple[tuple[Path, str], ...]) -> list[Path]:
         return [path for path, digest in rows if _differs(path, digest, dos2unix=dos2unix)]
 
     pending = iter(files)
-    # batches: a future for each of a million files would take more memory than their bytes
+    # In batches: a future for each of a million files would take more memory than their bytes.
     batches = iter(lambda: tuple(islice(pending, BATCH_FILES)), ())
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as threads:
         for wrong_names in threads.map(wrong, batches):
@@ -107,16 +111,16 @@ LIMIT_HINT: Final = "Raise fetch.max_bytes in repro-gate.yml, or declare less da
 
 
 class SharedCache:
-    """Objects are named `ALGORITHM/DIGEST`; every fault is a `DataError`.
+    """The cache; objects are named `ALGORITHM/DIGEST`, and every fault is a `DataError`.
 
-    `max_bytes` bounds all objects together; what was unused for longest goes first, and nothing
-    that a living gate uses. A cache that was opened is closed with `close`.
+    `max_bytes` limits the size of all objects together. The least recently used objects are removed
+    first, but none that a running gate uses. Call `close` after the last use.
     """
 
     def __init__(
         self, root: Path, max_bytes: int, progress: Progress, *, named: bool = True
     ) -> None:
-        """`named`: the settings say where it lies, and not the gate itself."""
+        """`named` is true if the settings name the folder, false for the gate's default folder."""
         self._named = named
         self.max_bytes = max_bytes
         self.root = root
@@ -125,21 +129,21 @@ class SharedCache:
         self._using: int | None = None
 
     def close(self) -> None:
-        """Let other gates remove what this one used."""
+        """Allow other gates to remove the objects that this one used."""
         self._held.close()
         self._using = None
 
     def path(self, name: str) -> Path:
-        """Where an object lies, or would."""
+        """Return the path of an object, whether it exists or not."""
         algorithm, _, digest = name.partition("/")
         return self.root / "objects" / algorithm / digest[:2] / digest
 
     def claim(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Keep these for this process; those that are not there are answered, each once."""
+        """Protect these objects from removal by other gates; return the ones that do not exist."""
         claimed = tuple(dict.fromkeys(names))
         with self._faults():
             self._open()
-            # an eviction in between would not know of the claim
+            # Under the lock: an eviction at the same time would not see the claim.
             with self._locked(self.root / "lock", exclusive=False):
                 if self._using is None:
                     self._using = self._register()
@@ -152,9 +156,10 @@ class SharedCache:
 
     @contextmanager
     def being_fetched(self, key: str, wait_seconds: float) -> Iterator[Path]:
-        """A folder for what is on its way, for one process at a time; what lay in it stays.
+        """Provide a folder for a download, for one process at a time.
 
-        Raises `DataError` when another process has it for longer than `wait_seconds`.
+        Files of an earlier, interrupted download are still in it. Raises `DataError` if another
+        process has the folder for longer than `wait_seconds`.
         """
         with self._faults():
             self._open()
@@ -166,19 +171,21 @@ class SharedCache:
                 yield staging
 
     def done(self, staging: Path) -> None:
-        """Remove a folder of `being_fetched`."""
+        """Remove a folder that `being_fetched` provided."""
         with self._faults():
             trees.remove_tree(staging)
 
     def store(self, name: str, staged: Path, size_bytes: int) -> Path:
-        """Give a whole and checked file or folder its name; all may read it, and nobody write."""
+        """Move a complete and checked file or folder to its name, read-only for everybody."""
         there = self.path(name)
         with self._faults():
             _make_readable(staged)
             for folder in (there.parents[1], there.parent, self._size_file(name).parent):
                 _make_folder(folder)
-            # before the object: without its size no eviction would count it
+            # The size comes before the object, because an eviction does not see an object without
+            # it.
             writing.write_whole(self._size_file(name), f"{size_bytes}\n".encode("ascii"))
+            # Another gate may have stored the object in the meantime.
             if os.path.lexists(there):
                 trees.remove_tree(staged)
             else:
@@ -186,14 +193,14 @@ class SharedCache:
         return there
 
     def size_of(self, name: str) -> int:
-        """Size of an object in bytes, as it was stored; 0 for one that is not there."""
+        """Return the stored size of an object in bytes, or 0 if there is none."""
         with self._faults(), suppress(FileNotFoundError):
             text = self._size_file(name).read_text("ascii").strip()
             return int(text) if text.isdigit() else 0
         return 0
 
     def drop(self, name: str) -> None:
-        """Remove an object that is not what its name says."""
+        """Remove an object whose content does not match its name."""
         with self._faults():
             with self._locked(self.root / "lock"):
                 gone = self._remove(name)
@@ -202,9 +209,10 @@ class SharedCache:
                     trees.remove_tree(path)
 
     def make_room(self, size_bytes: int, what: str) -> int:
-        """Have room for so many bytes more; answers how many there can be at most.
+        """Remove old objects until `size_bytes` more fit; return how many bytes may come at most.
 
-        Raises `DataError` where the limit or the disk has no such room.
+        Raises `DataError` if the limit or the disk does not allow it. `what` names the data in
+        messages.
         """
         if size_bytes > self.max_bytes:
             raise DataError(
@@ -226,12 +234,12 @@ class SharedCache:
         return min(left, free)
 
     def free_bytes(self) -> int:
-        """Free space on the cache's disk, as far as it tells."""
+        """Return the free bytes of the disk, or the limit of the cache if the disk reports none."""
         disk = os.statvfs(self.root)
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else self.max_bytes
 
     def _evict(self, coming_bytes: int) -> int:
-        """Remove the oldest until so many more fit; answers the bytes that are left."""
+        """Remove the least recently used objects until the new bytes fit; give the bytes in use."""
         gone: list[Path] = []
         with self._locked(self.root / "lock"):
             used = self._names_in_use()
@@ -244,13 +252,16 @@ class SharedCache:
                     gone += self._remove(name)
                     total -= size
         for path in chain(gone, self._abandoned()):
-            # another gate may be removing the same
+            # another gate may be removing the same path
             with suppress(OSError):
                 trees.remove_tree(path)
         return total
 
     def _remove(self, name: str) -> list[Path]:
-        """Take an object's name away; the moved content is left to be removed."""
+        """Rename an object away, and return the paths that are still to be deleted.
+
+        Renaming is quick, so the lock is not held while gigabytes are deleted.
+        """
         trash = self.root / "fetching" / f"gone-{secrets.token_hex(8)}"
         writing.remove(self._size_file(name))
         try:
@@ -260,17 +271,18 @@ class SharedCache:
         return [trash]
 
     def _abandoned(self) -> Iterator[Path]:
-        """What calls left that never came back to it, and removed objects of a killed one."""
+        """Yield downloads that nobody resumed for a week, and removed objects of a killed gate."""
         for entry in list(os.scandir(self.root / "fetching")):
             old = time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
             if entry.name.startswith("gone-"):
                 yield Path(entry.path)
             elif old:
+                # A lock that is taken belongs to a running download.
                 with suppress(DataError), self._locked(self.root / "locks" / entry.name, 0.0):
                     yield Path(entry.path)
 
     def _sizes(self) -> Iterator[tuple[float, str, int]]:
-        """Time of the last use, name and size of each object."""
+        """Yield (time of last use, name, size) of each object."""
         for algorithm in os.scandir(self.root / "sizes"):
             for entry in os.scandir(algorithm.path):
                 name = f"{algorithm.name}/{entry.name}"
@@ -280,7 +292,7 @@ class SharedCache:
         return self.root / "sizes" / name
 
     def _register(self) -> int:
-        """A file of this process, locked for its life, for the names that it uses."""
+        """Make a file for the names of the objects in use, locked as long as this process lives."""
         path = self.root / "using" / secrets.token_hex(16)
         descriptor = writing.open_file(path, LOCKED_FILE | os.O_EXCL | os.O_APPEND)
         self._held.callback(writing.remove, path)
@@ -289,11 +301,12 @@ class SharedCache:
         return descriptor
 
     def _names_in_use(self) -> set[str]:
-        """Of living processes; the files of others are removed."""
+        """Return the names that running gates use, and remove the files of ended gates."""
         names: set[str] = set()
         for entry in list(os.scandir(self.root / "using")):
             descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "r", encoding="ascii") as file:
+                # a lock that can be taken belongs to a process that has ended
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -326,7 +339,8 @@ class SharedCache:
                         f"another process has held {safe_line(str(path))} for {wait_seconds:g} s",
                         hint="Wait for the other gate, or raise fetch.timeout_seconds.",
                     ) from None
-                # the cache's own lock is held for moments only
+                # The lock of the whole cache is held for moments only, so waiting for it is not
+                # worth a message.
                 if not waiting_announced and path.parent != self.root:
                     self._progress.step("waiting for another gate that fetches the same data")
                 waiting_announced = True
@@ -335,22 +349,23 @@ class SharedCache:
                 return
 
     def prepare(self) -> None:
-        """Have the folder itself; `DataError` where it must not be made or used."""
+        """Make the cache's folder; raises `DataError` if it must not be made or used."""
         with self._faults():
             if not self._named:
-                # below the home of the gate's own account
+                # below the home folder of the gate's account
                 writing.make_folders(self.root.parent)
             try:
                 trees.make_named_folder(self.root, 0o755, is_ours=_is_cache)
             except StorageError as error:
                 raise DataError(f"fetch.cache: {error.message}", hint=error.hint) from error
-            # Before all else in it: a gate that looks while another one fills it, or after that one
-            # was killed, sees nothing or the mark. Another account's folder is refused later.
+            # The mark comes first. A gate that looks at a half-made cache, or one whose maker was
+            # killed, then finds either nothing or the mark. Another account's folder is refused
+            # later.
             with suppress(FileExistsError, PermissionError):
                 writing.write_new(self.root / MARK, (), 0o644)
 
     def _open(self) -> None:
-        """Make the folders; one that others can write to would let them choose what is trained."""
+        """Make the sub-folders; refuse a cache to which others could write data for trainings."""
         if self._using is not None:
             return
         self.prepare()
@@ -372,7 +387,7 @@ class SharedCache:
 
 @contextmanager
 def cache_faults(root: Path) -> Iterator[None]:
-    """Turn an `OSError` of the body into a `DataError` about the cache."""
+    """Turn an `OSError` in the body into a `DataError` about the cache."""
     try:
         yield
     except OSError as error:
@@ -385,7 +400,7 @@ def cache_faults(root: Path) -> Iterator[None]:
 
 
 def disk_full(root: Path, why: str) -> DataError:
-    """The same words wherever it is noticed."""
+    """Return the error for a full disk, the same wherever it is noticed."""
     return DataError(
         f"the disk of the cache {safe_line(str(root))} is full: {why}",
         hint="Free some space there, or name a folder of another disk as fetch.cache.",
@@ -393,14 +408,14 @@ def disk_full(root: Path, why: str) -> DataError:
 
 
 def _is_cache(names: frozenset[str]) -> bool:
-    """Whether a folder is a cache already, whole or begun, or has known digests of files alone."""
+    """Return whether a folder is a cache, complete or half-made, or has only known digests."""
     if MARK in names or names.issuperset(FOLDERS):
         return True
     return all(name.startswith(DIGESTS_NAME) for name in names)
 
 
 def _make_folder(path: Path) -> None:
-    """One that all may enter, whatever the account's umask says; one that is there stays so."""
+    """Make a folder that everybody may enter, whatever the umask; keep an existing one."""
     try:
         writing.new_folder(path)
     except FileExistsError:
@@ -409,7 +424,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _make_readable(path: Path) -> None:
-    """Read-only for all; folders can be entered."""
+    """Make files read-only for everybody, and folders enterable."""
     if not stat.S_ISDIR(path.lstat().st_mode):
         writing.set_mode(path, 0o444)
         return

@@ -1,8 +1,8 @@
-r"""The digest of a data set, which anyone can make, and the protocol of who lists one.
+r"""The digest of a data set, which anyone can compute, and the protocol for fetching and listing.
 
-A folder's digest is the SHA-256 of the text that
-`find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum` prints in it (GNU coreutils 9.0 or
-later: they write a carriage return in a name as `\r`). A single file's is that of its bytes.
+A folder's digest is the SHA-256 of the text that `find . -type f -print0 | LC_ALL=C sort -z | xargs
+-0 sha256sum` prints in it. This needs GNU coreutils 9.0 or later, which write a carriage return in
+a name as `\r`. A single file's digest is the SHA-256 of its bytes.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ _ESCAPES: Final = ((b"\\", b"\\\\"), (b"\n", b"\\n"), (b"\r", b"\\r"))
 
 
 def listing_line(file: ListedFile) -> bytes:
-    """A line as `sha256sum` prints it; a file whose content was not read has its size there."""
+    """Return a file's line as `sha256sum` prints it; the size replaces a digest that is missing."""
     name = b"./" + name_bytes(file.name)
     escaped = name
     for sign, text in _ESCAPES:
         escaped = escaped.replace(sign, text)
-    # such a line begins with a backslash (coreutils' manual, md5sum)
+    # `sha256sum` puts a backslash before a line with an escaped name (coreutils' manual, md5sum).
     mark = b"\\" if escaped != name else b""
     content = file.sha256 or str(file.size_bytes)
     return mark + content.encode("ascii") + b"  " + escaped + b"\n"
 
 
 def listing_digest(files: Sequence[ListedFile]) -> str:
-    """The SHA-256 of a data set whose files come in the order of their names' bytes."""
+    """Return the SHA-256 of a data set whose files are sorted by their names' bytes."""
     if is_one_file(files) and files[0].sha256:
         return files[0].sha256
     return _digest(files)
 
 
 def is_one_file(files: Sequence[ListedFile]) -> bool:
-    """Whether the data set is a file by itself and no folder."""
+    """Return whether the data set is a single file rather than a folder."""
     return len(files) == 1 and not files[0].name
 
 
 def sampled(names: Sequence[str]) -> set[str]:
-    """The names of the files whose content `verify: sample` reads.
+    """Return the names of the files whose content `verify: sample` reads.
 
-    Those with the smallest SHA-256 of their names: 64 of them, or one in 64 of all names where that
-    is more. So the same names give the same files, and a new one displaces one at most.
+    These are the files whose names have the smallest SHA-256: 64 of them, or one in 64 of all names
+    if that is more. So equal names give equal samples, and a new file replaces at most one other.
     """
     by_digest = sorted((sha256(name_bytes(name)).digest(), name) for name in names)
-    # the share is one of digests, not of the count: an inserted name then moves no other one
+    # A limit on the digest rather than a count: adding a name then removes no other name.
     most = (2**256 // SAMPLED_SHARE).to_bytes(32, "big")
     return {
         name
@@ -66,16 +66,17 @@ def sampled(names: Sequence[str]) -> set[str]:
 
 
 def data_parts(files: Sequence[ListedFile]) -> tuple[DataPart, ...]:
-    """One part for each file of up to `MAX_PARTS`, else runs of files of equal count."""
+    """Return one part for each file if there are at most `MAX_PARTS`, else equally long runs."""
     step = max(1, -(-len(files) // MAX_PARTS))
     return _parts(files, range(0, len(files), step))
 
 
 def cut_like(files: Sequence[ListedFile], recorded: Sequence[DataPart]) -> tuple[DataPart, ...]:
-    """Parts of these files with the boundaries of recorded ones, so that few of them move.
+    """Return parts of these files with the boundaries of recorded parts, so that few parts differ.
 
-    A file before the first boundary belongs to the first part. A part that holds no file any more
-    is left out. Where both have a part for each file, the files' own are made: they tell more.
+    A file before the first boundary belongs to the first part, and a part without files is left
+    out. If both sides can have one part for each file, the files' own parts are returned, because
+    they say more.
     """
     if not recorded or (len(files) <= MAX_PARTS and all(part.files == 1 for part in recorded)):
         return data_parts(files)
@@ -90,7 +91,7 @@ def cut_like(files: Sequence[ListedFile], recorded: Sequence[DataPart]) -> tuple
 
 
 def data_set(fetched: FetchedData, listing: Listing) -> DataSet:
-    """The record of what was fetched and listed; its statistics are made elsewhere."""
+    """Return the record of what was fetched and listed; statistics are added elsewhere."""
     return DataSet(
         name=shown_name(fetched.name),
         kind=fetched.kind,
@@ -105,7 +106,7 @@ def data_set(fetched: FetchedData, listing: Listing) -> DataSet:
 
 
 def with_parts_of(after: DataSet, listing: Listing, before: DataSet) -> DataSet:
-    """A data set whose parts are cut where those of an earlier one were, to be compared with it."""
+    """Return a data set with its parts cut like an earlier one's, so that they can be compared."""
     return after.model_copy(update={"parts": cut_like(listing.files, before.parts)})
 
 
@@ -128,7 +129,7 @@ def _digest(files: Iterable[ListedFile]) -> str:
 
 
 def _batches(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Many lines at once: a call for each of a million costs more than to join them."""
+    """Join many lines: hashing a million lines one by one would cost more than joining them."""
     held: list[bytes] = []
     for line in lines:
         held.append(line)
@@ -139,28 +140,28 @@ def _batches(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class DataStore(Protocol):
-    """Declared data: fetched before the first training, listed, and looked at again."""
+    """Declared data: fetched before the first training, listed, and checked again later."""
 
     def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
-        """Have an entry of `data` on this machine, whole and checked; several for some.
+        """Put an entry of `data` on this machine, complete and checked; some give several results.
 
-        `pointers` are those of the entry. Raises `DataError` for what is missing, wrong, too large
-        or out of reach.
+        `pointers` are the ones of this entry. Raises `DataError` for data that is missing, wrong,
+        too large or not reachable.
         """
         ...
 
     def close(self) -> None:
-        """Let other gates remove what this one used; call it after the last run."""
+        """Allow other gates to remove the data that this one used; call it after the last run."""
         ...
 
     def listing(self, source: Path, verify: Verify) -> Listing:
-        """Every file below a path with its digest, no link followed; `DataError` where one is."""
+        """Return every file below a path with its digest; raises `DataError` for a link."""
         ...
 
     def closed_folder(self, source: Path) -> Path | None:
-        """The first folder on the way to a path that other accounts may not pass, or None."""
+        """Return the first folder above a path that other accounts may not enter, or None."""
         ...
 
     def changed_since(self, source: Path, listing: Listing) -> str:
-        """The first file that is not as it was listed, by its content; empty where none is."""
+        """Return the first file whose content differs from the listing, or the empty text."""
         ...

@@ -1,4 +1,4 @@
-"""Declared data as it was found before the first training, and what moved in it."""
+"""Records of declared data: what was found before the first training, and what changed in it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class DataPart(Document):
-    """Files that follow each other by name, from `first` on, up to the next part's first.
+    """Files that follow each other by name, from `first` up to the next part's first.
 
-    `sha256` covers their lines in the listing (docs/data.md), shortened to 16 digits: it tells
-    what moved, and the digest of the whole data set that something did.
+    `sha256` covers their lines in the listing (docs/data.md), shortened to 16 digits. It shows
+    which part changed; whether anything changed is decided by the whole data set's digest.
     """
 
     first: str = Field(max_length=MAX_NAME)
@@ -33,12 +33,12 @@ class DataPart(Document):
 
 
 class DataStatistics(Document):
-    """Simple numbers of a data set, or of one array or column of it, which `name` says.
+    """Simple numbers of a data set, or of one of its arrays or columns, which `name` names.
 
-    `rows` counts the first dimension, lines or images. `mean`, `deviation` (of the population) and
-    `nan_share` are over all numbers that were read; None where there are none. `classes` counts
-    images by folder or values of a column of few. `rows_read` is below `rows` where a limit ended
-    the reading.
+    `rows` counts the first dimension, the lines or the images. `mean`, `deviation` (of the
+    population) and `nan_share` cover all numbers that were read, and are None without any.
+    `classes` counts images by folder, or the values of a column with few different ones.
+    `rows_read` is less than `rows` if a limit ended the reading.
     """
 
     format: Literal["npy", "npz", "csv", "images", "jsonl"]
@@ -54,12 +54,12 @@ class DataStatistics(Document):
 
 
 class DataSet(Document):
-    """One data set: what it is called, where the training finds it, and what it held.
+    """One data set: its name, where the training finds it, and its content.
 
-    `place` is its path from the repository's root; empty for one below `$REPRO_GATE_DATA`.
-    `sha256` is over the listing of all files in the order of their names, or of the one file
-    (docs/data.md); `sampled` says that content was read of some only. `origin` is for readers: an
-    address, a path of the machine, the digest that a pointer names.
+    `place` is its path from the repository's root, empty if it is below `$REPRO_GATE_DATA`.
+    `sha256` covers the listing of all files in the order of their names, or the bytes of a single
+    file (docs/data.md). `sampled` means that only some files' content was read. `origin` is for
+    readers: an address, a path of the machine, or the digest that a pointer names.
     """
 
     name: str = Field(max_length=MAX_NAME)
@@ -75,16 +75,16 @@ class DataSet(Document):
 
     @property
     def sampled(self) -> bool:
-        """Whether the digest covers the content of some files only."""
+        """Whether the digest covers the content of only some files."""
         return self.verify is Verify.SAMPLE
 
 
-# with one more for what preprocessing wrote
+# one more than the settings can declare, for what preprocessing wrote
 DataSets = Annotated[tuple[DataSet, ...], Field(max_length=MAX_SOURCES + 1)]
 
 
 def same_data(before: DataSets, after: DataSets) -> bool:
-    """Whether two lists of data sets have the same names and digests."""
+    """Return whether two lists of data sets have the same names and digests."""
     left, right = (
         {data_set.name: data_set.sha256 for data_set in sets} for sets in (before, after)
     )
@@ -92,20 +92,21 @@ def same_data(before: DataSets, after: DataSets) -> bool:
 
 
 def brings_data(base: DataSets, head: DataSets) -> bool:
-    """Whether a change names other data than its base, as far as the base's is known.
+    """Return whether a change names other data than its base does.
 
-    What the base commit's preprocessing writes is known only once it has run.
+    Only the base's known data sets are compared: what its preprocessing writes is not known before
+    it has run.
     """
     after = {data_set.name: data_set.sha256 for data_set in head}
     return any(after.get(data_set.name) != data_set.sha256 for data_set in base)
 
 
 class DataMove(Document):
-    """A data set that is not as it was: of `files` files now, how many moved, and the first.
+    """A data set that changed: `moved_files` of its `files` differ, and the name of the first.
 
-    `moved_files` is None where only parts of several files each were known: then `moved_parts` of
-    `parts` moved. `numbers` are sentences such as `mean 0.481 → 0.533`. A data set that is new or
-    gone has no file on one side.
+    `moved_files` is None if only parts of several files each were recorded. Then `moved_parts` of
+    `parts` differ. `numbers` are sentences such as `mean 0.481 → 0.533`. A data set that is new or
+    gone has no digest on one side.
     """
 
     name: str = Field(max_length=MAX_NAME)
@@ -124,10 +125,10 @@ DataMoves = Annotated[tuple[DataMove, ...], Field(max_length=2 * (MAX_SOURCES + 
 
 
 class UnrepeatedData(Document):
-    """What the preprocessing command wrote twice, and differently.
+    """Output of the preprocessing command that differed between its two runs.
 
-    `move` is from the first run's to the second's; `where` is the place of the first difference in
-    the first file that differs, such as `row 17`; empty where that is not known.
+    `move` describes the change from the first run to the second. `where` is the place of the first
+    difference in the first differing file, such as `row 17`, or empty if it is not known.
     """
 
     command: str = Field(max_length=1000)
@@ -136,7 +137,7 @@ class UnrepeatedData(Document):
 
 
 def _place_in_a_tree(path: str) -> str:
-    """Refuse what is no path below the repository's root, or belongs to git or DVC themselves."""
+    """Refuse a path that is not below the repository's root, or that belongs to git or DVC."""
     parts = path.split("/")
     if not path.isprintable() or not {"", ".", ".."}.isdisjoint(parts):
         message = "must be a path from the repository's root, in its shortest spelling"
@@ -155,7 +156,8 @@ TreePath = Annotated[
 class PointerFile(Document):
     """A pointer file to read: for the entry `name`, at `path` from the repository's root.
 
-    `copy_name` is that of its copy in the folder of the question; `stage` belongs to a `dvc.lock`.
+    `copy_name` is the name of its copy in the folder that the confined reader gets. `stage` selects
+    a stage of a `dvc.lock`.
     """
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
@@ -166,11 +168,11 @@ class PointerFile(Document):
 
 
 class DataPointer(Document):
-    """What a pointer in a commit names: a file or folder, by the digest of its tool.
+    """The file or folder that a pointer in a commit names, with its digest.
 
-    `path` is that of the content, from the repository's root. DVC names an MD5 (of a folder, that
-    of its listing), Git LFS a SHA-256. With `dos2unix` the MD5 is that of DVC before version 3,
-    which left out the carriage returns of text.
+    `path` is the content's path from the repository's root. DVC names an MD5 (for a folder, the MD5
+    of its listing), and Git LFS a SHA-256. With `dos2unix` the MD5 is computed as before version 3
+    of DVC, without the carriage returns of text.
     """
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
@@ -188,10 +190,11 @@ DataPointers = Annotated[tuple[DataPointer, ...], Field(max_length=MAX_POINTERS)
 
 
 def move_sentence(move: DataMove) -> str:
-    """`mini, 3 of 1,200 files (first: a/07.npy), mean 0.481 → 0.533`: a finding, without its end.
+    """Return a finding without its final stop.
 
-    Where files were not known one by one it says how many of the recorded parts moved, and where
-    the first of these begins.
+    For example `mini, 3 of 1,200 files (first: a/07.npy), mean 0.481 → 0.533`. If files were not
+    recorded one by one, it says how many of the recorded parts differ, and where the first of them
+    begins.
     """
     return ", ".join((move.name, _what(move), *move.numbers))
 
@@ -202,7 +205,7 @@ def _what(move: DataMove) -> str:
     if not move.after:
         return "gone"
     if move.moved_files is not None and move.first:
-        # files that are gone count too, so there may be more of them than are left
+        # Deleted files count too, so more files may have changed than there are now.
         of = f" of {_files(move.files)}" if move.moved_files <= move.files else ""
         count = f"{move.moved_files:,}" if of else _files(move.moved_files)
         return f"{count}{of} (first: {move.first})"

@@ -1,4 +1,4 @@
-"""Declared data on its way into the trainings: where it lies, what was listed of it."""
+"""Records of declared data on its way into trainings, and the settings lines that declare it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gate.settings.data import DataKind, FetchSettings, Verify
 class ListedFile(NamedTuple):
     """A regular file of a data set; `name` is relative, as the file system has it.
 
-    `sha256` is empty where a sample left it out. `stamp` is device, inode, and the times of change
-    of content and of the inode, in nanoseconds: what tells that a file was touched meanwhile.
+    `sha256` is empty if sampling left the file out. `stamp` is (device, inode, mtime, ctime), with
+    times in nanoseconds. A different stamp means that the file was touched.
     """
 
     name: str
@@ -27,10 +27,10 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """All files of a data set in the order of their names' bytes.
+    """All files of a data set, sorted by the bytes of their names.
 
-    Of a data set that is one file it holds that file, under the name `""`. `unreadable` are names
-    of files and folders that another account may not read, the first few; folders end with a slash.
+    A data set that is a single file has this file under the name `""`. `unreadable` has the names
+    of the first few files and folders that another account may not read; folders end with a slash.
     """
 
     files: tuple[ListedFile, ...]
@@ -39,13 +39,13 @@ class Listing:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files together."""
+        """The size of all files together."""
         return sum(file.size_bytes for file in self.files)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
-    """A file that each run gets a copy of: from where, and to which path of the tree."""
+    """A file that each run gets a copy of: its source, and its path in the tree."""
 
     source: Path
     place: str
@@ -55,11 +55,12 @@ class CopiedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FetchSources:
-    """Where data may be fetched from and kept, as the commit that decides says.
+    """Where data may be fetched from and stored, according to the deciding commit.
 
-    `dvc_config` and `lfs_config` are its `.dvc/config` and `.lfsconfig`, empty for none. With
-    `clone_is_trusted`, as for a call without a base commit, what stands beside them in the clone
-    counts too. What is at, in or around one of `closed` is no data: the training must not see it.
+    `dvc_config` and `lfs_config` are this commit's `.dvc/config` and `.lfsconfig`, empty if
+    missing. With `clone_is_trusted`, as in a call without a base commit, configuration files in the
+    clone count too. Data that is at, in or around a path in `closed` is refused, because the
+    training must not see it.
     """
 
     settings: FetchSettings
@@ -71,9 +72,9 @@ class FetchSources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FetchedData:
-    """Data on this machine, whole: a file or folder at `source`, or files to copy.
+    """Complete data on this machine: a file or folder at `source`, or files to copy.
 
-    `place` is the path from the repository's root at which the training finds it; empty for one
+    `place` is the path from the repository's root where the training finds the data, empty if it is
     below `$REPRO_GATE_DATA`. `origin` is for readers.
     """
 
@@ -86,12 +87,12 @@ class FetchedData:
 
 
 MAX_NAME: Final = 100
-# what YAML takes for a text between brackets without quotation marks
+# text that YAML accepts between brackets without quotation marks
 PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*\Z")
 
 
 def data_names(paths: Iterable[str]) -> dict[str, str]:
-    """A name below `$REPRO_GATE_DATA` for each path: its last part, numbered where two are one."""
+    """Map each path to a name below `$REPRO_GATE_DATA`: its last part, numbered if taken."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for path in paths:
@@ -107,23 +108,23 @@ def data_names(paths: Iterable[str]) -> dict[str, str]:
 
 
 def entries_for(names: dict[str, str]) -> str:
-    """The line of `repro-gate.yml` that declares these paths under these names."""
+    """Return the line of `repro-gate.yml` that declares these paths under these names."""
     entries = (f"{{path: {_written(path)}, as: {name}}}" for path, name in names.items())
     return f"data: [{', '.join(entries)}]"
 
 
 def entry_at(path: str, place: str) -> str:
-    """The same for a path of the machine, at the place where an unmodified script looks for it."""
+    """Return the settings line for a path of the machine that a script expects at `place`."""
     return f"data: [{{path: {_written(path)}, at: {_written(place)}}}]"
 
 
 def entry_of_pointer(kind: str, path: str) -> str:
-    """The same for a pointer in the tree; `kind` is `dvc` or `lfs`."""
+    """Return the settings line for a pointer in the tree; `kind` is `dvc` or `lfs`."""
     return f"data: [{{{kind}: {_written(path)}}}]"
 
 
 def names_entry(hint: str) -> bool:
-    """Whether a hint says what to declare."""
+    """Return whether a hint contains a settings line that declares data."""
     return "`data: [" in hint
 
 

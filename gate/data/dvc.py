@@ -1,12 +1,13 @@
-"""Data that DVC keeps, fetched by the machine's own `dvc` in a folder of the gate's.
+"""Fetch data that DVC keeps, with the machine's own `dvc`, in a folder that the gate made.
 
 https://dvc.org/doc/user-guide/project-structure/configuration
 
-A listing comes from wherever the commit under test points to, so nothing of it is a path before it
-was looked at here: DVC itself would write a file at `../x`.
+DVC does not see the commit under test or its pointers. The gate writes a configuration and a `.dvc`
+file for it. DVC's own check of a folder is not relied on either: the gate checks every file and
+assembles the folder itself.
 
-DVC sees neither the commit under test nor its pointers: a configuration and a `.dvc` file are
-written for it. Its own check of a folder is not relied on, nor is any file of it where DVC put it.
+A folder's listing comes from wherever the commit under test points. So no path in it is used before
+it is checked here: DVC itself would write a file at `../x`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ from gate.text.untrusted_text import short_text
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 REMOTE_HINT: Final = "Write it with `dvc remote add -d NAME URL`, and commit .dvc/config."
-# files that say who asks; some of their formats can name a program to run
+# Files with credentials. Some of their formats can name a program to run.
 FILE_KEYS: Final = frozenset(
     {"credentialpath", "configpath", "keyfile", "cert_path", "key_path"}
     | {"gdrive_user_credentials_file", "gdrive_service_account_json_file_path"}
 )
-# a program to run; questions to a person; layouts without content by its digest
+# Not copied: a program to run, questions to a person, and remotes that do not store content by its
+# digest.
 LEFT_OUT: Final = frozenset(
     {"bearer_token_command", "ask_password", "ask_passphrase", "worktree", "version_aware"}
 )
@@ -48,12 +50,12 @@ _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def fetch_config(
     trusted: Iterable[tuple[bytes, bool]], top: Path, objects: Path
 ) -> tuple[str, str]:
-    """The text of a `.dvc/config` for one fetch, and the name of its default remote.
+    """Return the text of a `.dvc/config` for one fetch, and the name of its default remote.
 
-    `trusted` are configurations, each stronger than the one before it; with True, files that they
-    name by a relative path may be in the clone at `top`. What a remote that is a folder names
-    relatively is taken from the clone's `.dvc`, as DVC does. `objects` becomes the cache. Raises
-    `DataError` for what is no configuration, or has no default remote.
+    `trusted` has configurations, each overriding the ones before. If a configuration's flag is
+    true, relative paths in it may name files in the clone at `top`. As in DVC, a remote's relative
+    folder is resolved from the clone's `.dvc`. `objects` becomes the cache. Raises `DataError` for
+    a text that is not a configuration, and if no default remote is defined.
     """
     remotes: dict[str, dict[str, str]] = {}
     default = ""
@@ -73,6 +75,7 @@ def fetch_config(
             hint=f"{REMOTE_HINT} In a pull request, the base commit's file applies.",
         )
     lines = [
+        # No request but those to the remote, and no git repository: the folder is not one.
         *("[core]", f"remote = {default}", "analytics = false", "check_update = false"),
         *("autostage = false", "no_scm = true"),
         *("[cache]", f"dir = {_quoted(str(objects))}", "type = copy"),
@@ -91,7 +94,7 @@ def _parsed(data: bytes) -> RawConfigParser:
             f"data: .dvc/config has {len(data):,} bytes; the limit is {MAX_CONFIG_BYTES:,}",
             hint=REMOTE_HINT,
         )
-    # a section named DEFAULT would lend its values to every remote
+    # Without this, a section named DEFAULT would give its values to every remote.
     parser = RawConfigParser(
         delimiters=("=",), comment_prefixes=("#",), default_section="", strict=True
     )
@@ -113,9 +116,10 @@ def _remotes(parsed: RawConfigParser) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _taken(name: str, values: dict[str, str], top: Path, *, own_files: bool) -> dict[str, str]:
-    """The values of a remote that say where it is and who asks."""
+    """Return the settings of a remote that say where it is and how to log in."""
     taken: dict[str, str] = {}
     for key, value in values.items():
+        # A line end in a value could begin another setting of the file that is written below.
         if not value.isprintable() or not re.fullmatch(r"[a-z0-9_]{1,100}", key):
             raise DataError(
                 f"data: .dvc/config: {short_text(key)} of the remote {short_text(name)} has a "
@@ -136,7 +140,7 @@ def _taken(name: str, values: dict[str, str], top: Path, *, own_files: bool) -> 
 
 
 def _place(url: str, top: Path) -> str:
-    """An address as it is, a folder by its absolute path."""
+    """Return an address unchanged, and a folder as an absolute path."""
     if _ADDRESS.match(url) or Path(url).is_absolute():
         return url
     return os.path.normpath(top / ".dvc" / url)
@@ -155,8 +159,8 @@ def _configured_file(name: str, key: str, value: str, top: Path, *, own_files: b
 
 
 def _plain(value: str) -> str:
-    """Without a comment behind it, and without the quotes around it."""
-    # as ConfigObj has it, by which DVC reads its files
+    """Return a value without a comment after it and without quotes around it."""
+    # like ConfigObj, which DVC uses to read its files
     text = value.strip()
     if text[:1] in {"'", '"'} and text.find(text[0], 1) > 0:
         return text[1 : text.find(text[0], 1)]
@@ -186,14 +190,14 @@ _MD5: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
 class FolderFile(NamedTuple):
-    """A file of a folder, by its relative path and its MD5."""
+    """A file of a folder, with its relative path and its MD5."""
 
     path: str
     md5: str
 
 
 def read_listing(path: Path, entry: str) -> tuple[FolderFile, ...]:
-    """The files that a listing names; raises `DataError` for one that no folder has."""
+    """Return the files in a listing; raises `DataError` for a path that no folder can contain."""
     try:
         size = path.lstat().st_size
         data = path.read_bytes() if size <= MAX_LISTING_BYTES else b""
@@ -211,9 +215,9 @@ def read_listing(path: Path, entry: str) -> tuple[FolderFile, ...]:
 def put_together(
     files: tuple[FolderFile, ...], listing: Path, objects: dict[str, Path], target: Path
 ) -> int:
-    """Make the folder out of its objects, without copying; answers its size in bytes.
+    """Assemble a folder from its objects by hard links; return its size in bytes.
 
-    Raises `OSError`, also where a file would have to be a folder too.
+    Raises `OSError`, also if one path would have to be both a file and a folder.
     """
     writing.new_folder(target)
     writing.new_folder(target / CONTENT)
@@ -224,7 +228,7 @@ def put_together(
         if there.parent not in made:
             writing.make_folders(there.parent)
             made.add(there.parent)
-        # equal files are one on disk: nobody may write to either
+        # Equal files share one inode, which is safe because nobody may write to them.
         writing.second_name(objects[file.md5], there)
         size += there.lstat().st_size
     writing.rename(listing, target / LISTING)
@@ -232,7 +236,7 @@ def put_together(
 
 
 def is_whole(folder: Path, digest: str, *, dos2unix: bool) -> bool:
-    """Whether a folder that was put together still is what its digest says, and no more."""
+    """Return whether an assembled folder still matches its digest and has no other files."""
     try:
         if md5_of(folder / LISTING, dos2unix=dos2unix) != digest:
             return False
@@ -286,19 +290,19 @@ FILE_END: Final = ".dir"
 
 
 def dvc_object_name(pointer: DataPointer) -> str:
-    """What the cache calls it; folders beside files, and old digests beside new ones."""
+    """Return an object's name in the cache, which keeps folders and old digests apart."""
     algorithm = "dos2unix" if pointer.dos2unix else "md5"
     return f"{algorithm}/{pointer.digest}{FILE_END if pointer.is_folder else ''}"
 
 
 def content_of(cache: SharedCache, pointer: DataPointer) -> Path:
-    """Where a pointer's file or folder is in the cache."""
+    """Return the path of a pointer's file or folder in the cache."""
     there = cache.path(dvc_object_name(pointer))
     return there / CONTENT if pointer.is_folder else there
 
 
 def is_sound(pointer: DataPointer, there: Path) -> bool:
-    """Whether an object of the cache is still what the pointer says; reads all of it."""
+    """Return whether an object in the cache still matches its pointer; reads all of it."""
     if pointer.is_folder:
         return is_whole(there, pointer.digest, dos2unix=pointer.dos2unix)
     return not any(True for _ in wrong_md5([(there, pointer.digest)], dos2unix=pointer.dos2unix))
@@ -306,7 +310,7 @@ def is_sound(pointer: DataPointer, there: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DvcFetch:
-    """One call: for which entry, by which trusted configurations, and within which bounds."""
+    """One fetch with DVC: for which entry, with which trusted configurations and limits."""
 
     entry: str
     tools: Tools
@@ -316,7 +320,7 @@ class DvcFetch:
     seconds: float
 
     def fetch(self, pointers: Iterable[DataPointer], staging: Path) -> None:
-        """Have the content of all pointers in the cache; raises `DataError`."""
+        """Put the content of all pointers into the cache; raises `DataError`."""
         pointers_to_fetch = tuple(pointers)
         room = self.cache.make_room(
             sum(pointer.size_bytes or 0 for pointer in pointers_to_fetch), f"data: {self.entry}"
@@ -332,6 +336,8 @@ class DvcFetch:
                 room=room,
                 ends_at=time.monotonic() + self.seconds,
             )
+            # Before DVC fetches: it would follow a folder's listing, so each listing is checked
+            # first.
             listings = {
                 pointer.digest: call.listing(pointer, remote)
                 for pointer in pointers_to_fetch
@@ -341,7 +347,7 @@ class DvcFetch:
             for pointer in pointers_to_fetch:
                 self._keep(pointer, staging, listings.get(pointer.digest), done)
         finally:
-            # it may hold a login of the clone's config.local
+            # The configuration may contain a login from the clone's config.local.
             trees.remove_tree(staging / ".dvc")
 
     def _keep(
@@ -351,7 +357,7 @@ class DvcFetch:
         files: tuple[FolderFile, ...] | None,
         done: ProcessResult,
     ) -> None:
-        """Check what came, and give it its name in the cache."""
+        """Check what arrived, and move it to its name in the cache."""
         digests = [pointer.digest] if files is None else [file.md5 for file in files]
         objects = {digest: _object(staging, digest, pointer) for digest in digests}
         rows = [(path, digest) for digest, path in objects.items()]
@@ -361,7 +367,8 @@ class DvcFetch:
         if files is None:
             staged = staging / "file"
             writing.remove(staged)
-            # linked and not moved: a folder of the same entry may hold the same file
+            # Linked rather than moved, because a folder of the same entry may contain the same
+            # file.
             writing.second_name(objects[pointer.digest], staged)
             self.cache.store(dvc_object_name(pointer), staged, staged.lstat().st_size)
             return
@@ -374,7 +381,7 @@ class DvcFetch:
     def _incomplete(
         self, pointer: DataPointer, wrong: list[Path], total: int, done: ProcessResult
     ) -> DataError:
-        """What is wrong is removed: DVC would take it for whole at the next call."""
+        """Return the error for wrong files, and remove them: DVC would accept them next time."""
         came = [path for path in wrong if path.exists()]
         for path in came:
             writing.remove(path)
@@ -389,7 +396,7 @@ class DvcFetch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Call:
-    """DVC in its folder."""
+    """A call of DVC in its own small repository."""
 
     fetch: DvcFetch
     program: str
@@ -398,7 +405,7 @@ class _Call:
     ends_at: float
 
     def dvc(self, *arguments: str) -> ProcessResult:
-        """Run it to its end; what it says is looked at where something is missing."""
+        """Run DVC to its end; the caller looks at its output only if something is missing."""
         return self.fetch.tools.run(
             ToolCall(
                 entry=self.fetch.entry,
@@ -410,6 +417,7 @@ class _Call:
                 max_bytes=self.room,
                 more_environment={
                     "DVC_NO_ANALYTICS": "1",
+                    # in this fetch's own folder instead of the one that a machine's users share
                     "DVC_SITE_CACHE_DIR": str(self.staging / "site"),
                     "DVC_STUDIO_OFFLINE": "1",
                 },
@@ -417,7 +425,7 @@ class _Call:
         )
 
     def listing(self, pointer: DataPointer, remote: str) -> tuple[FolderFile, ...]:
-        """A folder's listing, fetched as a file and checked before DVC may obey it."""
+        """Return a folder's listing, fetched as a file and checked before DVC may use it."""
         name = f"{pointer.digest}{FILE_END}"
         path = _object(self.staging, name, pointer)
         entry = f"{self.fetch.entry}: {pointer.path}"
@@ -439,7 +447,7 @@ class _Call:
                     "names",
                     hint=PUSH_HINT,
                 )
-            # DVC looks again at what can be written to
+            # DVC trusts a read-only object, but checks a writable one again.
             writing.set_mode(path, 0o444)
         return read_listing(path, entry)
 
@@ -452,7 +460,7 @@ def _has_md5(path: Path, pointer: DataPointer) -> bool:
 
 
 def _key(digest: str, pointer: DataPointer) -> str:
-    """The place below a remote or a cache; before version 3 there was no folder for the kind."""
+    """Return an object's path in a remote or cache, which DVC before version 3 did not prefix."""
     key = f"{digest[:2]}/{digest[2:]}"
     return key if pointer.dos2unix else f"files/md5/{key}"
 
@@ -462,11 +470,11 @@ def _object(staging: Path, digest: str, pointer: DataPointer) -> Path:
 
 
 def _lay_out(staging: Path, config: str, pointers: tuple[DataPointer, ...]) -> None:
-    """The smallest repository that DVC takes for one."""
+    """Write the smallest repository that DVC accepts."""
     trees.remove_tree(staging / ".dvc")
     writing.make_folders(staging / ".dvc" / "tmp")
     writing.make_folders(staging / "objects")
-    # it may hold a login of the clone's config.local
+    # Mode 0600, because it may contain a login from the clone's config.local.
     writing.write_whole(staging / ".dvc" / "config", config.encode("utf-8"), mode=0o600)
     rows = (_row(number, pointer) for number, pointer in enumerate(pointers))
     text = "outs:\n" + "".join(rows)
@@ -480,6 +488,7 @@ def _row(number: int, pointer: DataPointer) -> str:
         **({} if pointer.size_bytes is None else {"size": pointer.size_bytes}),
         **({} if pointer.files is None else {"nfiles": pointer.files}),
         **({} if pointer.dos2unix else {"hash": "md5"}),
+        # A name of the gate's own: no path of the commit under test reaches DVC.
         "path": f"content-{number}",
     }
     lines = [f"{key}: {value}" for key, value in fields.items()]

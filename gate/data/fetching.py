@@ -1,4 +1,4 @@
-"""An entry of `data` becomes files of this machine, whole and checked."""
+"""Turn an entry of `data` into complete and checked files on this machine."""
 
 from __future__ import annotations
 
@@ -36,12 +36,11 @@ MISSING_HINT = (
 
 
 def machine_path(name: str, path: Path, closed: Iterable[Path] = ()) -> Path:
-    """The file or folder that an entry names, without a link in its path.
+    """Return the real path of the file or folder that an entry names.
 
-    It must be none of `closed`, inside of none, and contain none.
-
-    Raises `DataError` where nothing is there, where it is a link or neither file nor folder, and
-    where this account may not read it. What is in a folder is not looked at.
+    The path must not be at, in or around a path in `closed`. Raises `DataError` if nothing is
+    there, if it is a link or neither a file nor a folder, or if this account may not read it. The
+    content of a folder is not looked at.
     """
     shown = safe_line(str(path))
     try:
@@ -67,9 +66,10 @@ def machine_path(name: str, path: Path, closed: Iterable[Path] = ()) -> Path:
 
 
 def _open_place(name: str, real: Path, closed: Iterable[Path]) -> Path:
-    """The path, unless it is closed to trainings.
+    """Return the path, unless it is at, in or around a place that is closed to trainings.
 
-    Shown to one, a path below a closed folder is as open as its own permissions.
+    A path below a closed folder would be open to a training that it is mounted for: only its own
+    permissions would still protect it.
     """
     for place in closed:
         secret = Path(os.path.realpath(place))
@@ -117,7 +117,7 @@ def _unreadable(name: str, shown: str, error: OSError | RuntimeError) -> DataErr
     )
 
 
-# silence of a server; the whole of an entry has fetch.timeout_seconds
+# limit for a silent server; a whole entry is limited by fetch.timeout_seconds
 SILENCE_SECONDS: Final = 60.0
 DEFAULT_FOLDER: Final = Path("repro-gate", "data")
 LOCAL_CONFIG: Final = Path(".dvc", "config.local")
@@ -125,25 +125,26 @@ MAX_CONFIG_BYTES: Final = 64 * 1024
 
 
 def default_cache(environment: Mapping[str, str]) -> Path:
-    """`repro-gate/data` in the cache folder of the gate's account.
+    """Return the folder `repro-gate/data` in the cache folder of the gate's account.
 
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
     configured = environment.get("XDG_CACHE_HOME", "")
     home = Path(environment.get("HOME") or Path.home())
-    # "All paths must be absolute. If an implementation encounters a relative path ... ignore it"
+    # The specification: "All paths must be absolute. If an implementation encounters a relative
+    # path ... ignore it"
     return (
         Path(configured) if Path(configured).is_absolute() else home / ".cache"
     ) / DEFAULT_FOLDER
 
 
 class Fetcher:
-    """Has declared data on this machine; `close` lets go of the shared cache."""
+    """Fetches declared data to this machine; `close` releases the shared cache."""
 
     def __init__(
         self, top: Path, sources: FetchSources, tools: Tools, policy: RetryPolicy | None = None
     ) -> None:
-        """`top` is the clone's work tree."""
+        """`top` is the top of the clone's work tree."""
         settings = sources.settings
         root = settings.cache or default_cache(tools.environment)
         self._cache = SharedCache(
@@ -156,20 +157,20 @@ class Fetcher:
         self._policy = policy
 
     def close(self) -> None:
-        """Let other gates remove what this one used."""
+        """Allow other gates to remove the data that this one used."""
         self._cache.close()
 
     @property
     def cache_folder(self) -> Path:
-        """Where fetched data is kept."""
+        """The folder with fetched data."""
         return self._cache.root
 
     def prepare_cache(self) -> None:
-        """Have that folder; `DataError` where it must not be made or used."""
+        """Make the folder; raises `DataError` if it must not be made or used."""
         self._cache.prepare()
 
     def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
-        """As the port `DataStore` says."""
+        """Fetch an entry, as `DataStore.fetch`."""
         if source.kind is DataKind.PATH:
             return (self._path(source),)
         if source.kind is DataKind.URL:
@@ -185,7 +186,7 @@ class Fetcher:
         )
 
     def _url(self, source: DataSource) -> FetchedData:
-        # slow to import, and few projects declare an address
+        # Imported late: slow, and few projects declare a URL.
         from gate.data.web import Download, WebFile  # noqa: PLC0415
         from gate.system.http import RetryPolicy  # noqa: PLC0415
 
@@ -239,7 +240,7 @@ class Fetcher:
         )
 
     def _configurations(self) -> Iterator[tuple[bytes, bool]]:
-        """The trusted one, and, where the clone itself is, its own on top."""
+        """Yield the trusted DVC configuration and, if the clone is trusted, its local one."""
         own = self._sources.clone_is_trusted
         yield self._sources.dvc_config, own
         local = self._top / LOCAL_CONFIG
@@ -251,7 +252,7 @@ class Fetcher:
                 raise DataError(f"data: {error.message}", hint=error.hint) from error
 
     def _lfs(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
-        """Nothing for an entry whose files are all in the commit themselves."""
+        """Fetch an entry's LFS files; empty if all of them are regular files of the commit."""
         if not pointers:
             return ()
         named = {lfs.lfs_object_name(pointer.digest): pointer for pointer in pointers}
@@ -284,7 +285,7 @@ class Fetcher:
             source=self._cache.path(name),
             place=pointer.path,
             sha256=pointer.digest,
-            # not what the pointer says: that is the commit's own word
+            # The real size; the pointer's is only a claim of the commit.
             size_bytes=self._cache.size_of(name),
         )
 
@@ -294,11 +295,14 @@ class Fetcher:
         checks: Mapping[str, Callable[[Path], bool]],
         fetch: Callable[[tuple[str, ...], Path], None],
     ) -> None:
-        """Have all objects in the cache, whole; only one gate at a time fetches them."""
+        """Put all objects into the cache, complete; only one gate at a time fetches them."""
         missing = self._missing(source, checks)
         if not missing:
             return
+        # One lock for one set of missing objects: gates that need the same data wait for each
+        # other.
         key = sha256("\n".join(sorted(missing)).encode()).hexdigest()
+        # ask again under the lock: another gate may have fetched them in the meantime
         with self._cache.being_fetched(key, self._seconds) as staging:
             missing = self._cache.claim(missing)
             if missing:
@@ -311,7 +315,7 @@ class Fetcher:
     def _missing(
         self, source: DataSource, checks: Mapping[str, Callable[[Path], bool]]
     ) -> tuple[str, ...]:
-        """What is not there, or, where every byte is to be read, is not what its name says."""
+        """Return the objects that are missing and, for `verify: full`, the damaged ones too."""
         missing = self._cache.claim(checks)
         if source.verify is not Verify.FULL:
             return missing
@@ -343,29 +347,29 @@ def _has_sha256(digest: str, path: Path) -> bool:
 
 
 class LocalData:
-    """Fetches by `fetcher`, beside whose data the digests of known files are kept."""
+    """The `DataStore` of this machine; digests of known files are kept beside the fetched data."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
         self._digests = DigestCache(fetcher.cache_folder, prepare=fetcher.prepare_cache)
 
     def close(self) -> None:
-        """As the port `DataStore` says."""
+        """Release the data, as `DataStore.close`."""
         self._fetcher.close()
 
     def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
-        """As the port `DataStore` says."""
+        """Fetch an entry, as `DataStore.fetch`."""
         return self._fetcher.fetch(source, pointers)
 
     def listing(self, source: Path, verify: Verify) -> Listing:
-        """As the port `DataStore` says."""
+        """List the files, as `DataStore.listing`."""
         return take_listing(source, verify, self._digests)
 
     def closed_folder(self, source: Path) -> Path | None:
-        """As the port `DataStore` says; only permission bits are looked at."""
+        """Find a closed folder, as `DataStore.closed_folder`; looks at permission bits only."""
         way = (folder for folder in source.parents if not folder.stat().st_mode & stat.S_IXOTH)
         return next(way, None)
 
     def changed_since(self, source: Path, listing: Listing) -> str:
-        """As the port `DataStore` says."""
+        """Find a changed file, as `DataStore.changed_since`."""
         return first_change(source, listing)

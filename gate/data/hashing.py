@@ -1,10 +1,11 @@
-"""Files of a data set, reached without following a link, and their SHA-256.
+"""Open the files of a data set without following a link, hash them, and remember their digests.
 
-A path is opened part by part below the descriptor of the data set, so somebody who swaps a folder
-for a link meanwhile leads nowhere (CWE-59, CWE-367). Nothing recurses: depth is up to the data.
+A path is opened part by part below the data set's descriptor. So somebody who replaces a folder by
+a link meanwhile gains nothing (CWE-59, CWE-367). Nothing recurses, because the data may be of any
+depth.
 
-It trusts the stamp of a file: who can set its times and keep its inode can change it unseen. It
-is in a folder of the gate's account, which no training can write to.
+`DigestCache` trusts a file's stamp. Somebody who can set a file's times and keep its inode can
+change it unseen. The cache is in a folder of the gate's account, which no training can write to.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 
-# PATH_MAX of Linux: what is longer no training could open by its path either
+# PATH_MAX of Linux is 4096: a training could not open a file with a longer path either.
 MAX_NAME_BYTES: Final = 4000
 _ACCESS: Final = {errno.EACCES, errno.EPERM}
 _GONE: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -42,7 +43,7 @@ Stamp = tuple[int, int, int, int]
 
 
 class Seen(NamedTuple):
-    """What is below the data set's folder under a name; a folder's name ends with a slash."""
+    """What a walk found under a name; a folder's name ends with a slash."""
 
     name: str
     mode: int
@@ -51,22 +52,23 @@ class Seen(NamedTuple):
 
 
 def stamp_of(facts: os.stat_result) -> Stamp:
-    """Device, inode and the two times of change, in nanoseconds: the stamp of `ListedFile`."""
+    """Return device, inode, mtime and ctime (nanoseconds), the stamp of `ListedFile`."""
     changed = facts.st_mtime_ns
-    # most files have twice the same time: a million of them keep it once
+    # Most files have two equal times. Sharing one object saves memory for a million of them.
     moved = changed if facts.st_ctime_ns == changed else facts.st_ctime_ns
     return facts.st_dev, facts.st_ino, changed, moved
 
 
 def seen(name: str, facts: os.stat_result) -> Seen:
-    """The few facts that are kept of a file."""
+    """Return the facts about a file that are kept."""
     return Seen(name, facts.st_mode, facts.st_size, stamp_of(facts))
 
 
 def walk(root: int, source: Path) -> Iterator[Seen]:
-    """Everything below the folder `root`, folders before what they hold; `DataError` for a fault.
+    """Yield everything below the folder `root`, folders before their content.
 
-    What is no regular file is reported as anything else is: the caller decides what that means.
+    Links and special files are yielded too; the caller decides what they mean. Raises `DataError`
+    for a file that cannot be read or changes meanwhile.
     """
     pending = [""]
     with _Position(root) as position:
@@ -87,7 +89,7 @@ def walk(root: int, source: Path) -> Iterator[Seen]:
 
 
 class _Position:
-    """The folder that was looked at last, so that one below it is a step away and not many."""
+    """The folder that was entered last, so that a folder below it takes one step, not many."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -101,7 +103,7 @@ class _Position:
         os.close(self._descriptor)
 
     def move_to(self, folder: str) -> int:
-        """The descriptor of a folder; it is closed by the next move."""
+        """Return the descriptor of a folder; the next move closes it."""
         below = folder.startswith(self._folder)
         start = self._descriptor if below else self._root
         rest = folder.removeprefix(self._folder) if below else folder
@@ -113,7 +115,7 @@ class _Position:
 
 @contextmanager
 def opened_folder(root: int, folder: str) -> Iterator[int]:
-    """A descriptor of a folder below `root`, its name relative and with a slash at the end."""
+    """Provide a descriptor of a folder below `root`; `folder` is relative and ends with a slash."""
     descriptor = os.dup(root)
     try:
         for part in folder.split("/")[:-1]:
@@ -126,7 +128,7 @@ def opened_folder(root: int, folder: str) -> Iterator[int]:
 
 
 def unusual_file_fault(source: Path, name: str, mode: int) -> DataError:
-    """The fault of what is neither a file nor a folder."""
+    """Return the error for an entry that is neither a file nor a folder."""
     kind = KINDS.get(stat.S_IFMT(mode), "no regular file")
     link = stat.S_ISLNK(mode)
     return DataError(
@@ -138,7 +140,7 @@ def unusual_file_fault(source: Path, name: str, mode: int) -> DataError:
 
 
 def changed(source: Path, name: str) -> DataError:
-    """The fault of a file that did not hold still."""
+    """Return the error for a file that changed while it was read."""
     return DataError(
         f"{place(source, name)} changed while it was read",
         hint="Let nothing write to the data while the gate runs, then run it again.",
@@ -146,13 +148,13 @@ def changed(source: Path, name: str) -> DataError:
 
 
 def place(source: Path, name: str) -> str:
-    """The path of a file of a data set, as a message shows it."""
+    """Return the path of a data set's file, as a message shows it."""
     return shown_name(str(source / name) if name not in {"", "./"} else str(source))
 
 
 @contextmanager
 def data_faults(source: Path, name: str) -> Iterator[None]:
-    """Turn an `OSError` of the body into a `DataError` that names the file."""
+    """Turn an `OSError` in the body into a `DataError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -180,13 +182,13 @@ def _too_deep(source: Path, name: str) -> DataError:
 
 
 BLOCK_BYTES: Final = 1024 * 1024
-# unit of `st_blocks` (stat(2))
+# the unit of `st_blocks` (stat(2)), whatever the disk's block size
 DISK_BLOCK_BYTES: Final = 512
 ZEROS: Final = bytes(BLOCK_BYTES)
 
 
 class Buffers(threading.local):
-    """A block for each thread, used again and again, so that it stays in the processor's cache."""
+    """One block of memory for each thread, reused so that it stays in the processor's cache."""
 
     def __init__(self) -> None:
         self.block = memoryview(bytearray(BLOCK_BYTES))
@@ -195,10 +197,10 @@ class Buffers(threading.local):
 def file_digest(
     folder: int | None, path: str, listed: ListedFile, source: Path, buffers: Buffers
 ) -> str:
-    """The SHA-256 of a file's bytes as 64 digits; `path` is relative to the descriptor `folder`.
+    """Return the SHA-256 of a file as 64 digits; `path` is relative to the descriptor `folder`.
 
-    `DataError` where it is not, before and after, the file that was listed: another inode, size or
-    time of change.
+    Raises `DataError` unless inode, size and times are the listed ones, both before and after
+    reading.
     """
     with data_faults(source, listed.name):
         descriptor = os.open(path, READ_FLAGS, dir_fd=folder)
@@ -226,7 +228,7 @@ def _require_same(facts: os.stat_result, listed: ListedFile, source: Path) -> No
 
 
 def _hash_bytes(descriptor: int, most: int, hasher: _Hash, block: memoryview) -> int:
-    """Read on from where the descriptor stands, `most` bytes at most; the number of bytes."""
+    """Hash at most `most` bytes from the current position; return the number of bytes."""
     count = 0
     while count < most:
         size = os.readv(descriptor, [block[: most - count]])
@@ -238,7 +240,10 @@ def _hash_bytes(descriptor: int, most: int, hasher: _Hash, block: memoryview) ->
 
 
 def _hash_sparse(descriptor: int, size_bytes: int, hasher: _Hash, block: memoryview) -> int:
-    """As above for a file with holes, which are fed as zeros (SEEK_DATA in lseek(2))."""
+    """Hash a file with holes, feeding zeros for the holes (SEEK_DATA in lseek(2)).
+
+    Returns the number of bytes, holes included.
+    """
     place = 0
     while place < size_bytes:
         start, end = _next_data(descriptor, place, size_bytes)
@@ -247,22 +252,23 @@ def _hash_sparse(descriptor: int, size_bytes: int, hasher: _Hash, block: memoryv
         os.lseek(descriptor, start, os.SEEK_SET)
         count = _hash_bytes(descriptor, end - start, hasher, block)
         place = start + count
-        # it became shorter meanwhile
+        # the file became shorter meanwhile
         if place < end:
             break
     return place
 
 
 def _next_data(descriptor: int, place: int, size_bytes: int) -> tuple[int, int]:
-    """From where to where the next bytes lie that are on the disk."""
+    """Return start and end of the next bytes that are stored on disk, from `place` on."""
     try:
         start = os.lseek(descriptor, place, os.SEEK_DATA)
         end = os.lseek(descriptor, start, os.SEEK_HOLE)
     except OSError as error:
-        # nothing but a hole up to the end; a disk that fails is no hole
+        # ENXIO: only a hole is left. Other errors may be a failing disk, so they are not taken for
+        # a hole.
         if error.errno == errno.ENXIO:
             return size_bytes, size_bytes
-        # a file system that cannot tell
+        # the file system does not support SEEK_DATA
         if error.errno in {errno.EINVAL, errno.EOPNOTSUPP}:
             return place, size_bytes
         raise
@@ -271,10 +277,11 @@ def _next_data(descriptor: int, place: int, size_bytes: int) -> tuple[int, int]:
 
 FILE_NAME: Final = "file-digests.sqlite3"
 WAIT_SECONDS: Final = 5.0
-# A file that changes twice within one tick of the disk's clock keeps its times: what changed this
-# shortly before is not remembered (git's documentation, racy-git.txt). FAT has ticks of 2 s.
+# A file that changes twice within one tick of the disk's clock keeps its times. So a file that
+# changed shortly before is not remembered (git's documentation, racy-git.txt). FAT has ticks of 2
+# s.
 SETTLED_NANOSECONDS: Final = 4 * 10**9
-# nothing is remembered forever: rows above this make room, the oldest first
+# Above this number of rows the oldest are deleted, so that the cache does not grow forever.
 MAX_ROWS: Final = 5_000_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 _TABLE: Final = """
@@ -283,7 +290,7 @@ create table if not exists files (
   primary key (device, inode)
 ) without rowid
 """
-# many at once: a question for each of a million files would take as long as to read small ones
+# Asked in batches: one query for each of a million files would take as long as reading small files.
 ASKED_AT_ONCE: Final = 500
 _ASK: Final = "select * from files where device = ? and inode in ({})"
 _PUT: Final = "insert or replace into files values (?, ?, ?, ?, ?, ?)"
@@ -295,10 +302,10 @@ delete from files where (device, inode) in
 
 
 class DigestCache:
-    """A database in a folder; one that is broken, locked or full answers nothing and is no fault.
+    """A database of file digests; if it is broken, locked or full, it just knows nothing.
 
-    Gates on one machine share it. `prepare` has the folder, or raises `DataError` where it must not
-    be used. `now_ns` is the time of day in nanoseconds.
+    The gates of one machine share it. `prepare` makes its folder, or raises `DataError` if the
+    folder must not be used. `now_ns` returns the time of day in nanoseconds.
     """
 
     def __init__(
@@ -315,7 +322,7 @@ class DigestCache:
         self._wait_seconds = wait_seconds
 
     def known(self, files: Sequence[ListedFile]) -> dict[int, str]:
-        """The digests that are known, by the files' places in the order given."""
+        """Return the known digests, by the index of each file in `files`."""
         digests: dict[int, str] = {}
         with self._quiet(), self._opened() as database:
             for device, places in groupby(range(len(files)), lambda place: files[place].stamp[0]):
@@ -326,13 +333,13 @@ class DigestCache:
                     rows = {row[:5]: row[5] for row in database.execute(ask, asked)}
                     for place, key in zip(some, keys, strict=True):
                         digest = rows.get(key)
-                        # the table may hold anything: only a digest is one
+                        # The database may contain anything, so check the form of a digest.
                         if isinstance(digest, str) and _DIGEST.match(digest):
                             digests[place] = digest
         return digests
 
     def remember(self, files: Iterable[ListedFile], began_ns: int) -> None:
-        """Keep the digests of files that had settled when the listing began, by `now_ns`."""
+        """Store the digests of files that had not changed shortly before `began_ns`."""
         newest = began_ns - SETTLED_NANOSECONDS
         rows = (
             (*_key(file), file.sha256)
@@ -352,7 +359,7 @@ class DigestCache:
         if self._prepare is not None:
             self._prepare()
         writing.make_folders(self._path.parent)
-        # made before the library opens it, so that no other account reads names of inodes
+        # Made before SQLite opens it, with mode 0600, so that no other account reads it.
         os.close(writing.open_file(self._path, os.O_RDWR | os.O_CREAT))
         with closing(sqlite3.connect(self._path, timeout=self._wait_seconds)) as database:
             database.execute(_TABLE)
@@ -360,14 +367,14 @@ class DigestCache:
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        """Nothing is lost with a cache: what it does not know is read."""
+        """Ignore faults of the database: a digest that it does not have is computed."""
         try:
             yield
-        # locked, not writable, no space; OverflowError: a number beyond 64 bits
+        # locked, not writable, or disk full; OverflowError: a number above 64 bits
         except (sqlite3.OperationalError, OSError, OverflowError, DataError):
             return
         except sqlite3.Error:
-            # no database any more: the next gate begins a new one
+            # The file is not a valid database any more. Without it, the next gate makes a new one.
             with suppress(OSError):
                 writing.remove(self._path)
 
@@ -378,5 +385,5 @@ def _key(file: ListedFile) -> tuple[int, int, int, int, int]:
 
 
 def _signed(number: int) -> int:
-    """An unsigned number of 64 bits as SQLite keeps one."""
+    """Return an unsigned 64-bit number as the signed one that SQLite can store."""
     return number - 2**64 if number >= 2**63 else number

@@ -1,9 +1,8 @@
-"""Objects of Git LFS: taken from the clone where they are there, else fetched by `git lfs`.
+"""Get Git LFS objects from the clone if they are there, or else fetch them with `git lfs`.
 
-The `.lfsconfig` of the commit under test is never read: it could name any server.
-
-It runs in a repository of the gate's own that holds the wanted pointers and nothing else, so no
-hook, filter, attribute or configuration of the commit under test is in its reach.
+The `.lfsconfig` of the commit under test is never read, because it could name any server. `git lfs`
+runs in a repository that the gate made, with the wanted pointers and nothing else. So no hook,
+filter, attribute or configuration of the commit under test can affect it.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[^/]+:")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LfsEndpoint:
-    """`remote_url` is the repository, `lfs_url` where its objects are, if that is reported.
+    """Where objects are fetched from: the repository, and its LFS server if configured separately.
 
-    `headers` are those of the clone's configuration that let it in, as (key, value).
+    `headers` are HTTP headers of the clone's configuration that give access, as (key, value).
     """
 
     remote_url: str
@@ -46,7 +45,7 @@ class LfsEndpoint:
     headers: tuple[tuple[str, str], ...]
 
     def config(self, storage: Path) -> str:
-        """Configuration of a repository of the gate's own that fetches from there."""
+        """Return the git configuration of a repository that fetches from this endpoint."""
         rows = [
             ("core.repositoryformatversion", "0"),
             ("core.bare", "true"),
@@ -61,22 +60,22 @@ class LfsEndpoint:
 
 
 def endpoint_of(top: Path, trusted: bytes, scratch: Path) -> LfsEndpoint:
-    """The clone's endpoint; `trusted` is the `.lfsconfig` of the base commit, empty for none.
+    """Return the clone's endpoint; `trusted` is the base commit's `.lfsconfig`, or empty.
 
-    Raises `DataError` where there is no remote.
+    Raises `DataError` if neither a remote nor an LFS server is configured.
     """
     git = GitCommand(top, search_path=SEARCH_PATH, overrides=(f"safe.directory={top}",))
     rows = tuple(_rows(git.run("config", "-z", "--get-regexp", KEYS).stdout))
     own = dict(rows)
     file = scratch / "lfsconfig"
     writing.write_whole(file, trusted[:MAX_CONFIG_BYTES])
-    # of a file that is named, git follows no `include` (git-config(1), --includes)
+    # With --file, git does not follow an `include` (git-config(1), --includes).
     base = dict(_rows(git.run("config", "--file", str(file), "-z", "--get-regexp", KEYS).stdout))
     remotes = [key for key in own if key.startswith("remote.") and key.endswith(".url")]
     origin = f"remote.{DEFAULT_REMOTE}.url"
     key = origin if origin in remotes else next(iter(remotes), "")
     lfs_key = f"{key.removesuffix('.url')}.lfsurl"
-    # the clone's own configuration first, as Git LFS does
+    # the clone's own configuration wins, as in Git LFS
     candidates = (own.get("lfs.url"), own.get(lfs_key), base.get("lfs.url"), base.get(lfs_key))
     lfs_url = next(filter(None, candidates), "")
     if not key and not lfs_url:
@@ -90,7 +89,7 @@ def endpoint_of(top: Path, trusted: bytes, scratch: Path) -> LfsEndpoint:
 
 
 def _absolute(url: str, top: Path) -> str:
-    """A folder by its absolute path: the fetching repository lies elsewhere."""
+    """Return a folder as an absolute path, because the fetching repository is elsewhere."""
     if not url or _ADDRESS.match(url) or Path(url).is_absolute():
         return url
     return os.path.normpath(top / url)
@@ -98,17 +97,18 @@ def _absolute(url: str, top: Path) -> str:
 
 def _rows(output: bytes) -> Iterator[tuple[str, str]]:
     for row in output.split(b"\0"):
-        # with -z a line end stands between key and value
+        # with -z, git puts a line end between key and value
         key, _, value = row.decode("utf-8", "surrogateescape").partition("\n")
         if value:
             yield key, value
 
 
 def _section(row: tuple[str, str]) -> str:
-    """One value in git's own form (git-config(1), SYNTAX)."""
+    """Return one value in the syntax of git's configuration files (git-config(1), SYNTAX)."""
     key, value = row
     first, _, rest = key.partition(".")
     middle, _, last = rest.rpartition(".")
+    # a line end in a value could begin another setting
     if not all(map(str.isprintable, (key, value))):
         raise DataError(
             f"data: the configuration {short_text(key)} of the clone has a value of several lines",
@@ -134,13 +134,13 @@ WHERE: Final = Path("lfs", "objects")
 
 
 def lfs_object_name(digest: str) -> str:
-    """What the cache calls an object."""
+    """Return an object's name in the cache."""
     return f"sha256/{digest}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LfsFetch:
-    """One call: for which entry, of which clone; `trusted` is the base commit's `.lfsconfig`."""
+    """One fetch with `git lfs`: for which entry and clone; `trusted` is the base's `.lfsconfig`."""
 
     entry: str
     tools: Tools
@@ -150,7 +150,7 @@ class LfsFetch:
     seconds: float
 
     def fetch(self, pointers: tuple[DataPointer, ...], staging: Path) -> None:
-        """Have the objects of all pointers in the cache; raises `DataError`."""
+        """Put the objects of all pointers into the cache; raises `DataError`."""
         sizes = {pointer.digest: pointer.size_bytes or 0 for pointer in pointers}
         room = self.cache.make_room(sum(sizes.values()), f"data: {self.entry}")
         folder = self._objects_of_clone()
@@ -163,7 +163,7 @@ class LfsFetch:
             self._fetch(missing, staging, room)
 
     def _objects_of_clone(self) -> Path | None:
-        """Where the clone keeps objects; a work tree of several shares them."""
+        """Return the folder with the clone's LFS objects, which several work trees share."""
         git = GitCommand(self.top, overrides=(f"safe.directory={self.top}",))
         done = git.run("rev-parse", "--path-format=absolute", "--git-common-dir")
         if done.returncode != 0:
@@ -171,7 +171,7 @@ class LfsFetch:
         return Path(os.fsdecode(done.stdout.removesuffix(b"\n"))) / WHERE
 
     def _taken(self, folder: Path, digest: str, size: int, staging: Path) -> bool:
-        """Copy an object out of the clone; one that is not whole is fetched."""
+        """Copy an object from the clone into the cache; return False if it is not there intact."""
         copy = staging / f"copy-{digest}"
         trees.remove_tree(copy)
         try:
@@ -198,8 +198,8 @@ class LfsFetch:
                     entry=self.entry,
                     argv=(
                         *(git, "-C", str(repository), "lfs", "fetch"),
-                        # empty, since patterns of the account's own configuration would leave
-                        # objects out
+                        # Empty patterns, because those in the account's configuration would leave
+                        # objects out.
                         *("--include=", "--exclude=", "origin", REFERENCE),
                     ),
                     objects=objects,
@@ -211,12 +211,12 @@ class LfsFetch:
                 )
             )
         finally:
-            # it may hold the clone's login
+            # its configuration may contain the clone's login
             trees.remove_tree(repository)
         self._keep(missing, staging, done)
 
     def _lay_out(self, repository: Path, missing: dict[str, int], staging: Path) -> None:
-        """A bare repository whose one commit holds the pointers, by names of the gate's."""
+        """Make a bare repository whose only commit has the pointers, named by their digests."""
         endpoint = endpoint_of(self.top, self.trusted, staging)
         writing.new_folder(repository)
         git = GitCommand(repository, overrides=(f"safe.directory={repository}",))
@@ -261,7 +261,10 @@ def _place(folder: Path, digest: str) -> Path:
 
 
 def _commit(missing: dict[str, int]) -> Iterator[bytes]:
-    """For `git fast-import`: each pointer as Git LFS writes it, under its digest as its name."""
+    """Yield input for `git fast-import`: one commit with each pointer as Git LFS writes it.
+
+    The digest is the file's name, so that no name of the commit under test reaches git.
+    """
     yield f"commit {REFERENCE}\ncommitter repro-gate <> 0 +0000\ndata 0\n".encode()
     for digest, size in missing.items():
         text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {size}\n"

@@ -1,4 +1,4 @@
-"""Lists a data set with the digest of each file, and finds what changed since."""
+"""List a data set with the digest of each file, and find files that changed since."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ ENTERED_BY_OTHERS: Final = stat.S_IROTH | stat.S_IXOTH
 
 
 def take_listing(source: Path, verify: Verify, digests: DigestCache | None) -> Listing:
-    """Every file of the file or folder `source` with its digest, hashed on all cores.
+    """Return every file of the file or folder `source` with its digest, hashed on all cores.
 
-    `digests` is used with `Verify.CACHED` alone. `DataError` names what is missing, empty, out of
-    reach, neither a file nor a folder, or changed meanwhile; no link is followed.
+    `digests` is used with `Verify.CACHED` only. Raises `DataError` for data that is missing, empty
+    or unreadable, that changes meanwhile, or that is neither a file nor a folder. No link is
+    followed.
     """
     if verify is not Verify.CACHED:
         digests = None
-    # before the first look: what changes from here on is not remembered
+    # Taken before the first look: a file that changes from now on is not remembered.
     began_ns = digests.now_ns() if digests else 0
+    # A million new records would make the garbage collector run again and again.
     with gc_paused():
         files, unreadable = _seen_files(source)
         numbers = [number for number, _ in enumerate(files)]
@@ -66,11 +68,11 @@ def take_listing(source: Path, verify: Verify, digests: DigestCache | None) -> L
 
 
 def first_change(source: Path, listing: Listing) -> str:
-    """The shown name of the first file that is not as it was listed, new or gone; empty for none.
+    """Return the shown name of the first file that changed, is new or is gone, or empty text.
 
-    Stamps are compared, and a file is read again where its own moved: a file that was only touched
-    has not changed. One whose content was never read has, as nobody can tell. `DataError` where
-    the data cannot be read any more.
+    Stamps are compared first. If a stamp differs, the file is read again: a file that was only
+    touched has not changed. A touched file whose content was never read counts as changed, because
+    nobody can tell. Raises `DataError` if the data cannot be read any more.
     """
     if not os.path.lexists(source):
         return shown_name(source.name)
@@ -101,7 +103,7 @@ def first_change(source: Path, listing: Listing) -> str:
 
 
 def _seen_files(source: Path) -> tuple[list[ListedFile], tuple[str, ...]]:
-    """All files, not read yet, by the bytes of their names; and what others may not read."""
+    """Return all files, not read yet, sorted by name, and names that others may not read."""
     files: list[ListedFile] = []
     unreadable: list[str] = []
     for listed in _seen_all(source):
@@ -157,7 +159,7 @@ def _root(source: Path) -> Iterator[int]:
 
 
 def _digest_files(source: Path, files: list[ListedFile], chosen: Sequence[int]) -> None:
-    """Fill in the digests of the files at those places, several files at a time."""
+    """Fill in the digests of the files at the chosen indexes, several files at a time."""
     if not chosen:
         return
     buffers = Buffers()
@@ -168,7 +170,7 @@ def _digest_files(source: Path, files: list[ListedFile], chosen: Sequence[int]) 
         return
     with _root(source) as root:
         batches = sorted(_batches(files, chosen), key=lambda batch: -_bytes_of(files, batch))
-        # the largest first: the last one must not keep one core busy alone
+        # The largest first, so that no core is busy alone with a large file at the end.
         tasks: list[Callable[[], object]] = [
             partial(_digest_batch, root, source, files, batch, buffers) for batch in batches
         ]
@@ -183,12 +185,12 @@ def _digest_batch(
         for number in batch:
             file = files[number]
             digest = file_digest(descriptor, _split(file.name)[1], file, source, buffers)
-            # each thread writes to places of its own
+            # without a lock, because no two threads write to the same index
             files[number] = file._replace(sha256=digest)
 
 
 def _batches(files: Sequence[ListedFile], chosen: Sequence[int]) -> Iterator[list[int]]:
-    """Neighbours in one folder, so that a thread opens it once for some files."""
+    """Yield groups of files in one folder, so that a thread opens the folder once for them."""
     for _, neighbours in groupby(chosen, key=lambda number: _split(files[number].name)[0]):
         batch: list[int] = []
         size_bytes = 0

@@ -1,8 +1,9 @@
-"""What a `.dvc` file, a `dvc.lock` or a pointer of Git LFS names; read in the confined process.
+"""Parse `.dvc` files, `dvc.lock` files and Git LFS pointers; runs in the confined process only.
 
-https://dvc.org/doc/user-guide/project-structure/dvc-files and .../dvcyaml-files#dvclock-file
+Formats:
 
-https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+- https://dvc.org/doc/user-guide/project-structure/dvc-files and .../dvcyaml-files#dvclock-file
+- https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SCHEMA: Final = "2.0"
 _MD5: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?\Z")
 ADD_AGAIN: Final = "Add the data again with `dvc add`, and commit the .dvc file that it writes."
 RUN_AGAIN: Final = "Regenerate it with `dvc repro` or `dvc commit`, and commit it."
-# where DVC would look elsewhere than in the remote that the base commit names, or not at all
+# Keys with which DVC would not use the remote that the base commit names, or no remote at all.
 ELSEWHERE: Final = {
     "remote": "names a remote of its own",
     "cloud": "names versions in a cloud (a remote with version_aware)",
@@ -39,10 +40,10 @@ ELSEWHERE_HINT: Final = (
 
 
 def read_dvc(file: PointerFile, data: bytes) -> DataPointers:
-    """Its outputs, one pointer each, in the order of their paths.
+    """Return one pointer for each output of a DVC file, in the order of their paths.
 
-    Raises `DataError` for what is no such file, what an import names, and what lies outside of the
-    repository, in another remote or in no cache.
+    Raises `DataError` for a file that is not a DVC file, and for an import. Also for an output
+    outside the repository, in another remote or not in a cache.
     """
     document = _parsed(file.path, data)
     outputs = _of_lock(file, document) if _is_lock(file) else _of_dvc(file, document)
@@ -63,7 +64,7 @@ def _parsed(path: str, data: bytes) -> Mapping[str, object]:
     try:
         document, _ = parse_yaml(data, path, foreign=True)
     except SettingsError as error:
-        # the settings are fine: what they name is not
+        # `parse_yaml` blames the settings, but here a file that they name is wrong.
         raise DataError(error.message, hint=error.hint or ADD_AGAIN) from error
     if not isinstance(document, dict):
         raise DataError(f"{path}: must be a mapping of keys to values", hint=ADD_AGAIN)
@@ -71,6 +72,7 @@ def _parsed(path: str, data: bytes) -> Mapping[str, object]:
 
 
 def _of_dvc(file: PointerFile, document: Mapping[str, object]) -> Iterator[DataPointer]:
+    # An import has dependencies. DVC would fetch from the address in them, which the commit chose.
     if document.get("deps"):
         raise DataError(
             f"{file.path}: it imports its data (deps): an address of the commit would be asked",
@@ -138,7 +140,7 @@ def _pointer(file: PointerFile, place: str, out: Mapping[str, object], wdir: str
             is_folder=digest.endswith(FOLDER_END),
             size_bytes=_count(file, place, out, "size"),
             files=_count(file, place, out, "nfiles"),
-            # before version 3, DVC took text without carriage returns, and wrote no `hash`
+            # DVC before version 3 wrote no `hash`, and hashed text without carriage returns.
             dos2unix="hash" not in out,
         )
     except ValidationError as error:
@@ -146,7 +148,7 @@ def _pointer(file: PointerFile, place: str, out: Mapping[str, object], wdir: str
 
 
 def _inside(file: PointerFile, place: str, path: object, wdir: str) -> str:
-    """The path from the repository's root; what DVC would take as another place is refused."""
+    """Return the path from the repository's root; refuse what DVC would take as another place."""
     if not isinstance(path, str) or not path:
         raise _fault(file, f"{place} has no path")
     for key, value in ((f"{place}.path", path), ("wdir", wdir)):
@@ -170,13 +172,14 @@ def _count(file: PointerFile, place: str, out: Mapping[str, object], key: str) -
     value = out.get(key)
     if value is None:
         return None
+    # bool is a kind of int in Python, but `true` is not a count.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
         raise _fault(file, f"{place}.{key} is not a count")
     return value
 
 
 def _refuse_overlap(file: PointerFile, paths: list[str]) -> None:
-    """Two outputs at one place, or one within the other, cannot both be shown to a training."""
+    """Refuse two outputs at one path, or one inside the other: a training cannot get both."""
     seen = set(paths)
     if len(seen) < len(paths):
         raise _fault(file, "names one path twice")
@@ -191,7 +194,7 @@ def _fault(file: PointerFile, problem: str) -> DataError:
     return DataError(f"{file.path}: {problem}", hint=RUN_AGAIN if _is_lock(file) else ADD_AGAIN)
 
 
-# "Pointer files must be less than 1024 bytes in size"
+# Git LFS's specification: "Pointer files must be less than 1024 bytes in size"
 MAX_LFS_BYTES: Final = 1023
 BEGINNING: Final = b"version https://git-lfs.github.com/spec/"
 VERSION: Final = "https://git-lfs.github.com/spec/v1"
@@ -202,10 +205,10 @@ _KEY: Final = re.compile(r"[a-z0-9.-]+\Z")
 
 
 def read_lfs(file: PointerFile, data: bytes) -> DataPointer | None:
-    """What the pointer names; None for a file that is its own content.
+    """Return what an LFS pointer names, or None for a file that is not a pointer.
 
-    Raises `DataError` for a pointer that is torn, of another version, or has an extension: a
-    program that would have to turn the object into the file.
+    Raises `DataError` for a pointer that is incomplete, has another version, or has an extension.
+    An extension is a program that would have to turn the object into the file.
     """
     if len(data) > MAX_LFS_BYTES or not data.startswith(BEGINNING):
         return None
@@ -232,7 +235,7 @@ def read_lfs(file: PointerFile, data: bytes) -> DataPointer | None:
 
 
 def _fields(path: str, data: bytes) -> dict[str, str]:
-    """Keys and values, `version` first, the others in order, each once."""
+    """Return the fields of a pointer; the keys must be unique, and sorted after `version`."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -263,7 +266,7 @@ MAX_POINTER_BYTES: Final = 256 * 1024
 def read_pointers(
     files: Iterable[PointerFile], content: Callable[[PointerFile], bytes]
 ) -> DataPointers:
-    """What each of the files names, in their order; raises `DataError` at the first fault."""
+    """Return the pointers in all files, in order; raises `DataError` at the first fault."""
     return tuple(pointer for file in files for pointer in _of(file, content(file)))
 
 

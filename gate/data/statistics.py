@@ -1,7 +1,7 @@
-"""Simple statistics of a data set: rows, mean, deviation, share of NaN, classes.
+"""Compute simple statistics of a data set: rows, mean, deviation, share of NaN, classes.
 
-They are informational, so a file that cannot be read has none and is no fault. The bytes may be
-hostile: this runs in the confined process alone.
+They are informational, so a file that cannot be read just has none. The bytes are untrusted: this
+runs in the confined process only.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from gate.text.untrusted_text import shown_name
 
 BLOCK_BYTES: Final = 4 * 1024**2
 REAL_KINDS: Final = "biuf"
-# of these a one-dimensional array may be labels
+# a one-dimensional array of these kinds may be labels
 LABEL_KINDS: Final = "biu"
 MEMBER: Final = ".npy"
-# version 3 is for names of fields beyond Latin-1, and arrays of fields have no mean
+# Version 3 is left out: it is for field names beyond Latin-1, and structured arrays have no mean.
 HEADERS: Final = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -41,13 +41,16 @@ HEADERS: Final = {
 
 
 def npy_columns(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
-    """One array, without a name; none of objects. Raises what NumPy raises for a broken file."""
+    """Return the column of one array, without a name; empty for an array of objects.
+
+    Raises NumPy's errors for a broken file.
+    """
     column = _array(file, budget)
     return {} if column is None else {"": column}
 
 
 def npz_columns(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
-    """The arrays of an archive by their names; raises as `read_npy` and `zipfile` do."""
+    """Return an archive's arrays by name; raises the errors of NumPy and `zipfile`."""
     columns: dict[str, Column] = {}
     with zipfile.ZipFile(file) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(MEMBER)]
@@ -62,6 +65,7 @@ def npz_columns(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
 def _array(file: IO[bytes], budget: ReadingBudget) -> Column | None:
     header = HEADERS[np.lib.format.read_magic(file)]
     shape, _, dtype = header(file)
+    # reading objects would unpickle them, which can run code
     if dtype.hasobject:
         return None
     if any(size < 0 for size in shape):
@@ -71,7 +75,7 @@ def _array(file: IO[bytes], budget: ReadingBudget) -> Column | None:
     column.rows = shape[0] if shape else 1
     elements = math.prod(shape)
     read = _read_elements(file, dtype, elements, column, budget) if numeric else elements
-    # in the order of the file: rows of a column-major array are whole at its end only
+    # In file order: in a column-major array no row is complete before the end.
     column.rows_read = column.rows * read // elements if elements else column.rows
     return column
 
@@ -83,7 +87,7 @@ def _read_elements(
     column: Column,
     budget: ReadingBudget,
 ) -> int:
-    """Gather the elements up to the limit; how many were read."""
+    """Add the elements to the column, up to the limit; return how many were read."""
     read = 0
     while read < elements:
         size_bytes = min(BLOCK_BYTES // dtype.itemsize, elements - read) * dtype.itemsize
@@ -97,7 +101,7 @@ def _read_elements(
             column.moments.add(block)
         if column.values is not None:
             values, counts = np.unique(block, return_counts=True)
-            # as many different values in one block are no labels either
+            # a block with more different values than `MAX_CLASSES` is not labels either
             column.count({str(value): int(count) for value, count in _pairs(values, counts)})
         read += block.size
     return read
@@ -129,10 +133,11 @@ MAX_FILE_BYTES: Final = 2**62
 def data_statistics(
     files: Files, source: Path, name: str, budget: ReadingBudget
 ) -> tuple[DataStatistics, ...]:
-    """Those of a file or folder, at most `MAX_STATISTICS`; `name` has the suffix of a file.
+    """Return the statistics of a file or folder, at most `MAX_STATISTICS`.
 
-    None where the time ends, and where there are folders that cannot be read or too many names.
-    Files of one format count together, column by column; the images of a folder are its class.
+    `name` gives a single file's suffix. Returns none if the time ends, if a folder cannot be read,
+    or if there are too many names. Files of one format are counted together, column by column. An
+    image's class is its folder.
     """
     columns: dict[tuple[Format, str], Column] = {}
     images: Counter[tuple[Path, str]] = Counter()
@@ -149,7 +154,7 @@ def data_statistics(
                     columns[kind, column] = values
     except GateError:
         return ()
-    # how far it would have come depends on the machine
+    # How far the reading got depends on the machine, so partial numbers would not be comparable.
     if not budget.in_time():
         return ()
     statistics = [*_of_images(images, source)]
@@ -161,7 +166,7 @@ def data_statistics(
 def _tables(
     files: Files, source: Path, name: str, budget: ReadingBudget
 ) -> Iterator[tuple[Path, str, str]]:
-    """Folder, name and suffix of each file of a known suffix, in the order of names."""
+    """Yield (folder, name, suffix) of each file with a known suffix, in the order of names."""
     if not files.is_folder(source):
         suffix = PurePosixPath(name).suffix.lower()
         if suffix in FORMATS:
@@ -177,7 +182,7 @@ def _tables(
             suffix = PurePosixPath(path).suffix.lower()
             if not budget.in_time():
                 return
-            # a million images need no look at each
+            # Images are only counted, so a million of them need no system call each.
             if suffix in IMAGES:
                 yield folder, path, suffix
             elif files.is_folder(folder / path):
@@ -197,7 +202,7 @@ def _read(files: Files, path: Path, read: Read, budget: ReadingBudget) -> dict[s
 
 def _of_column(kind: Format, name: str, column: Column) -> Iterator[DataStatistics]:
     moments = column.moments
-    # a header may promise more rows than any disk holds
+    # A forged header may promise more rows than any disk can store.
     if column.rows <= MAX_NUMBER:
         yield DataStatistics(
             format=kind,
@@ -212,11 +217,11 @@ def _of_column(kind: Format, name: str, column: Column) -> Iterator[DataStatisti
 
 
 def _of_images(images: Counter[tuple[Path, str]], source: Path) -> Iterator[DataStatistics]:
-    """All images by folder; then, where there are several suffixes, how many have each."""
+    """Yield the number of images by folder and, for several suffixes, the number of each."""
     folders: Counter[str] = Counter()
     suffixes: Counter[str] = Counter()
     for (folder, suffix), count in images.items():
-        # what is in the data set's own folder has no class
+        # images directly in the data set's own folder have no class
         if folder != source:
             folders[str(folder.relative_to(source))] += count
         suffixes[suffix] += count

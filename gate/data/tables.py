@@ -1,4 +1,4 @@
-"""Statistics of tables, block by block: CSV and JSON Lines."""
+"""Compute statistics of tables block by block, for CSV and JSON Lines."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GIB: Final = 1024**3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadingLimits:
-    """In bytes after decompression and in seconds, for all files of a data set together.
+    """The limits for all files of a data set together: bytes after decompression, and seconds.
 
-    Text is slow to read, so it has a limit of its own. The limits of bytes come first on any
-    machine, so that the same files give the same numbers.
+    Text has a separate limit, because reading it is slow. On any machine the byte limits are
+    reached before the time, so that equal files give equal numbers.
     """
 
     array_bytes: int = 4 * GIB
@@ -35,7 +35,7 @@ class ReadingLimits:
 
 
 class ReadingBudget:
-    """What is left of the limits; `seconds` is a clock that only goes forward."""
+    """What is left of the limits; `seconds` is a monotonic clock."""
 
     def __init__(self, limits: ReadingLimits, seconds: Callable[[], float]) -> None:
         self.limits = limits
@@ -45,32 +45,32 @@ class ReadingBudget:
         self._text_bytes = limits.text_bytes
 
     def in_time(self) -> bool:
-        """Whether there is time left."""
+        """Return whether there is time left."""
         return self._seconds() < self._end
 
     def array_bytes(self, count: int) -> bool:
-        """Whether so many more bytes of arrays may be read."""
+        """Take `count` bytes of arrays from the budget; return whether they may be read."""
         self._array_bytes -= count
         return self._array_bytes >= 0 and self.in_time()
 
     def text_bytes(self, count: int) -> bool:
-        """Whether so many more bytes of text may be read."""
+        """Take `count` bytes of text from the budget; return whether they may be read."""
         self._text_bytes -= count
         return self._text_bytes >= 0 and self.in_time()
 
 
 Floats = npt.NDArray[np.float64]
 MAX_SHOWN_NAME: Final = 200
-# a value stands for a class where it comes twice on average
+# Values count as classes if each occurs at least this many times on average.
 ROWS_A_CLASS: Final = 2
 
 
 class Moments:
-    """Count, mean and squared deviation of the finite numbers; NaN are counted.
+    """Count, mean and squared deviation of the finite numbers, and the number of NaN.
 
-    Blocks are joined by the pairwise formula 2.1 of Chan, Golub and LeVeque, "Algorithms for
-    computing the sample variance" (The American Statistician 37, 1983), in float64: it loses no
-    digits where the mean is large beside the deviation.
+    Blocks are combined by the pairwise formula 2.1 of Chan, Golub and LeVeque, "Algorithms for
+    computing the sample variance" (The American Statistician 37, 1983), in float64. It loses no
+    digits if the mean is large compared with the deviation.
     """
 
     def __init__(self) -> None:
@@ -81,9 +81,9 @@ class Moments:
         self._squares = 0.0
 
     def add(self, values: npt.NDArray[np.generic]) -> None:
-        """A block of numbers of any real type."""
+        """Add a block of numbers of any real type."""
         floats: Floats = values.astype(np.float64, copy=False)
-        # values near the end of the range overflow: what is then unknown is None
+        # Values near the end of the float range overflow; the result is then reported as None.
         with np.errstate(all="ignore"):
             finite = floats[np.isfinite(floats)]
             block = Moments()
@@ -96,7 +96,7 @@ class Moments:
         self.join(block)
 
     def join(self, other: Moments) -> None:
-        """Numbers that were gathered elsewhere come behind these."""
+        """Combine with numbers that were gathered elsewhere."""
         self.numbers += other.numbers
         self.nans += other.nans
         together = self._finite + other._finite
@@ -105,23 +105,23 @@ class Moments:
         between = other._mean - self._mean
         share = other._finite / together
         self._mean += between * share
-        # not `between**2`, which raises where it overflows
+        # Not `between**2`, which raises OverflowError for a Python float.
         self._squares += other._squares + between * between * self._finite * share
         self._finite = together
 
     @property
     def mean(self) -> float | None:
-        """Of the finite numbers; None where there are none."""
+        """The mean of the finite numbers, or None without any."""
         return _finite(self._mean) if self._finite else None
 
     @property
     def deviation(self) -> float | None:
-        """Of the population; None where there is no finite number."""
+        """The population's standard deviation of the finite numbers, or None without any."""
         return _finite(math.sqrt(self._squares / self._finite)) if self._finite else None
 
     @property
     def nan_share(self) -> float | None:
-        """From 0 to 1; None where there is no number."""
+        """The share of NaN from 0 to 1, or None without numbers."""
         return self.nans / self.numbers if self.numbers else None
 
 
@@ -130,7 +130,7 @@ def _finite(value: float) -> float | None:
 
 
 class Column:
-    """The numbers of an array or column, and how often each value comes where there are few."""
+    """Statistics of an array or column: its moments, and its values' counts while they are few."""
 
     def __init__(self, *, numeric: bool = True, classes: bool = True) -> None:
         self.moments: Moments | None = Moments() if numeric else None
@@ -139,7 +139,7 @@ class Column:
         self.rows_read = 0
 
     def count(self, values: Iterable[str] | Mapping[str, int]) -> None:
-        """Count values, until there are more than can be classes."""
+        """Count values; give up above `MAX_CLASSES` different ones."""
         if self.values is None:
             return
         self.values.update(values)
@@ -147,7 +147,7 @@ class Column:
             self.values = None
 
     def join(self, other: Column) -> None:
-        """The same column of the next file."""
+        """Add the same column of the next file."""
         self.rows += other.rows
         self.rows_read += other.rows_read
         if self.moments is None or other.moments is None:
@@ -161,7 +161,7 @@ class Column:
 
     @property
     def classes(self) -> dict[str, int]:
-        """How often each value comes; empty where there are too many to be classes."""
+        """How often each value occurs; empty if there are too many values to be classes."""
         counts: Mapping[str, int] = self.values or {}
         if len(counts) * ROWS_A_CLASS > sum(counts.values()):
             return {}
@@ -169,7 +169,7 @@ class Column:
 
 
 def named_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by names that can be shown; empty where there are more than a record holds."""
+    """Return counts by names fit to be shown; empty if there are more than a record can have."""
     if len(counts) > MAX_CLASSES:
         return {}
     totals: Counter[str] = Counter()
@@ -188,7 +188,7 @@ T = TypeVar("T")
 
 
 class _Lines:
-    """The lines of a file, and how many bytes of them were read since the last question."""
+    """The lines of a file, with a count of the bytes read since `taken_bytes` was called."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -196,6 +196,7 @@ class _Lines:
 
     def __iter__(self) -> Iterator[str]:
         while line := self._file.readline(MAX_LINE_BYTES):
+            # A file without line ends must not be read into memory as one line.
             if len(line) == MAX_LINE_BYTES:
                 raise ValueError("a line is too long")
             self._size_bytes += len(line)
@@ -203,20 +204,20 @@ class _Lines:
 
     @property
     def block_is_full(self) -> bool:
-        """Whether the rows held by now take room enough."""
+        """Whether the rows that were read are enough for one block."""
         return self._size_bytes >= BLOCK_BYTES
 
     def taken_bytes(self) -> int:
-        """Bytes since the last call."""
+        """Return the number of bytes since the last call."""
         taken, self._size_bytes = self._size_bytes, 0
         return taken
 
 
 def read_csv(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
-    """The columns of a table by their names, or by number where it has no header.
+    """Return the columns of a table by name, or by number if the table has no header.
 
-    A header is a first row without a number. Raises `ValueError` and `csv.Error` for a row of
-    another length, and what else is no table.
+    A first row without any number is a header. Raises `ValueError` and `csv.Error` for a row of
+    another length and for anything else that is no table.
     """
     lines = _Lines(file)
     rows = iter(lines)
@@ -232,19 +233,23 @@ def read_csv(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
         for column, cells in zip(columns, _transposed(block, len(heading)), strict=False):
             _add_cells(column, cells)
         read += len(block)
-    # nothing is left where everything was read; where nothing was, the first row counts too
+    # Nothing is left if everything was read. If nothing was read, the first row counts too.
     rest = _rows_left(file, budget, quotes=True) + (0 if read else len(held))
     return _with_rows(dict(zip(names, columns, strict=False)), read, rest)
 
 
 def read_json_lines(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
-    """The keys of objects, one in each line; raises `ValueError` for a line that is none."""
+    """Return the keys of JSON objects, one object a line, as columns.
+
+    Raises `ValueError` or `TypeError` for a line that is not an object.
+    """
     lines = _Lines(file)
     columns: dict[str, Column] = {}
     read = 0
     rows = filter(str.strip, lines)
     if not budget.text_bytes(0):
-        # the files before took all: of this one rows are counted, under the first one's keys
+        # Earlier files used up the budget. Only count this file's rows, under its first object's
+        # keys.
         columns = {name: Column() for name in list(_object(next(rows, "{}")))[:MAX_STATISTICS]}
         return _with_rows(columns, 0, 1 + _rows_left(file, budget, quotes=False))
     for block in _blocks(rows, lines, [], budget):
@@ -270,7 +275,7 @@ def _object(line: str) -> dict[str, object]:
 def _with_rows(columns: dict[str, Column], read: int, rest: int) -> dict[str, Column]:
     for column in columns.values():
         column.rows, column.rows_read = read + rest, read
-        # numbers with a fraction are no classes, however few they are
+        # fractions are never classes, however few there are
         if column.moments is not None and not all(map(_is_whole, column.values or ())):
             column.values = None
     return columns
@@ -279,7 +284,10 @@ def _with_rows(columns: dict[str, Column], read: int, rest: int) -> dict[str, Co
 def _blocks(
     rows: Iterator[T], lines: _Lines, held: list[T], budget: ReadingBudget
 ) -> Iterator[list[T]]:
-    """Some rows at a time, `held` before them, up to the limit: the file then stands behind one."""
+    """Yield blocks of rows within the budget, the first beginning with `held`.
+
+    Afterwards the file's position is after the last row that was yielded.
+    """
     if not budget.text_bytes(0):
         return
     for row in rows:
@@ -344,7 +352,7 @@ def _floats(cells: Sequence[str]) -> Floats:
     try:
         return np.fromiter(map(float, cells), np.float64, len(cells))
     except ValueError:
-        # some are missing, or these are no numbers
+        # some cells are missing, or are not numbers
         filled = (math.nan if cell in MISSING else float(cell) for cell in cells)
         return np.fromiter(filled, np.float64, len(cells))
 
@@ -363,13 +371,18 @@ def _add_values(column: Column, values: Sequence[object]) -> None:
 
 
 def _rows_left(file: BinaryIO, budget: ReadingBudget, *, quotes: bool) -> int:
-    """How many rows follow, 0 where the time ends before: line ends, outside `quotes` if any."""
+    """Count the remaining rows by their line ends; with `quotes`, only those outside of quotes.
+
+    Returns 0 if the time ends before.
+    """
     count, quoted, last = 0, False, b"\n"
     while data := file.read(BLOCK_BYTES):
         if not budget.in_time():
             return 0
         last = data[-1:]
         for number, piece in enumerate(data.split(b'"') if quotes else (data,)):
+            # Each quotation mark toggles. A doubled one inside a cell toggles twice, which changes
+            # nothing.
             quoted ^= number > 0
             count += 0 if quoted else piece.count(b"\n")
     return count + (last != b"\n")

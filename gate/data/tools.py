@@ -1,4 +1,4 @@
-"""Starting the programs that fetch: bounded in time, output, size and disk, with progress."""
+"""Start the programs that fetch data, with limits on time, output, size and disk, and progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP: Final = 1000.0
 
 
 def shown_bytes(count: float) -> str:
-    """`1.2 GB` and its like, in powers of 1000."""
+    """Return a size such as `1.2 GB`, in powers of 1000."""
     unit = 0
     while count >= STEP - 0.5 and unit < len(UNITS) - 1:
         count /= STEP
@@ -35,18 +35,18 @@ def shown_bytes(count: float) -> str:
 
 
 def shown_rate(count: float, seconds: float) -> str:
-    """`85 MB/s` and its like."""
+    """Return a rate such as `85 MB/s`."""
     return f"{shown_bytes(count / max(seconds, 1e-3))}/s"
 
 
 MAX_OUTPUT_BYTES: Final = 256 * 1024
 SHOWN_LINES: Final = 8
-# what other programs of the machine need to go on
+# free space that other programs of the machine need
 MIN_FREE_BYTES: Final = 256 * 1024**2
 TELL_SECONDS: Final = 5.0
-# what signs in a vault fetches no data
+# this token is for signing in a vault, and is not needed to fetch data
 SIGNERS: Final = "VAULT_TOKEN"
-# where git would look for a repository, were it not told
+# variables that would make git use another repository than the one it is called in
 GIT_PLACES: Final = frozenset(
     {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"}
     | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX"}
@@ -57,9 +57,9 @@ _FETCHED: Final = re.compile(rf"{watched.MARK}([0-9]{{1,20}})\Z")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCall:
-    """A program to run for one data set; it may put `max_bytes` into `objects`.
+    """A call of a program for one data set, which may put `max_bytes` into `objects`.
 
-    `ends_at`, of the monotonic clock, is when its `seconds` are over.
+    `ends_at` is the moment on the monotonic clock at which `seconds` are over.
     """
 
     entry: str
@@ -74,27 +74,27 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tools:
-    """The programs of this machine; `environment` is the gate's own, credentials and all."""
+    """The programs of this machine; `environment` is the gate's own, including credentials."""
 
     processes: Processes
     progress: Progress
     environment: Mapping[str, str]
 
     def find(self, name: str, hint: str) -> str:
-        """The program's path; `DataError` where there is none."""
+        """Return the program's path; raises `DataError` if it is not installed."""
         folders_of_path = self.environment.get("PATH", os.defpath).split(os.pathsep)
-        # what was installed with the gate is there also where its environment is not activated
+        # Programs in the gate's virtual environment are found even if it is not activated.
         folders = (*folders_of_path, str(Path(sys.executable).parent))
-        # a relative folder of the search path would be one of the commit under test
+        # A relative folder on the PATH would be inside the commit under test.
         tool = shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, folders)))
         if tool is None:
             raise DataError(f"data: {name} is not installed, or not on the PATH", hint=hint)
         return tool
 
     def run(self, call: ToolCall) -> ProcessResult:
-        """Run it to its end, whatever its exit code.
+        """Run the program to its end, and return the result whatever the exit code.
 
-        Raises `DataError` where it took too long, or more room than there may be.
+        Raises `DataError` if it takes too long or too much space, or cannot start.
         """
         meter = _Meter(call.entry, self.progress)
         request = ProcessRequest(
@@ -130,7 +130,7 @@ class Tools:
 
 
 def too_slow(entry: str, seconds: float, details: tuple[str, ...] = ()) -> DataError:
-    """The same words for all kinds of data."""
+    """Return the error for a fetch that took too long, the same for all kinds of data."""
     return DataError(
         f"data: {entry}: not fetched within {seconds:g} s",
         hint="Check the network and the server, or raise fetch.timeout_seconds; what has come is "
@@ -140,19 +140,19 @@ def too_slow(entry: str, seconds: float, details: tuple[str, ...] = ()) -> DataE
 
 
 def said(result: ProcessResult) -> tuple[str, ...]:
-    """The last lines that a program printed, harmless and without passwords."""
+    """Return the last lines that a program printed, made safe and without passwords."""
     text = result.output.decode("utf-8", "replace").replace("\r", "\n")
     lines = [line for line in text.splitlines() if line.strip() and not _FETCHED.match(line)]
     return tuple(safe_line(without_password(line)) for line in lines[-SHOWN_LINES:])
 
 
 def without_password(text: str) -> str:
-    """An address in a text, without the user and password that may stand before its host."""
+    """Return a text with the user name and password before a host in an address removed."""
     return _PASSWORD.sub("", text)
 
 
 class _Meter:
-    """Shows lines of a program, and now and then how much has come, and how fast."""
+    """Shows a program's output, and every few seconds how much has arrived and how fast."""
 
     def __init__(self, entry: str, progress: Progress) -> None:
         self._entry = entry
@@ -160,7 +160,7 @@ class _Meter:
         self._began = self._last_line_seconds = time.monotonic()
 
     def line(self, line: bytes) -> None:
-        """One line of output."""
+        """Process one line of output: either a number of bytes or the program's own text."""
         match = _FETCHED.match(line.decode("utf-8", "replace").strip())
         if match is None:
             self._progress.output(without_password(line.decode("utf-8", "replace")).encode())

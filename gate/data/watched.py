@@ -1,8 +1,8 @@
-"""A program of its own: runs another one, and tells how much that one has put into a folder.
+"""A separate program that runs another one and reports how much data it has put into a folder.
 
-`watched.py FOLDER MAX_BYTES MIN_FREE_BYTES PROGRAM ...` ends with the program's exit code, or ends
-it and says by a code of its own that the folder or the disk was about to be too full. Of the
-standard library alone: it is started by its path.
+`watched.py FOLDER MAX_BYTES MIN_FREE_BYTES PROGRAM ...` ends with the program's exit code. If the
+folder becomes too large or the disk too full, it kills the program and ends with a special code. It
+uses the standard library only, because it is started by its path, without the gate's packages.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TOO_LARGE = 90
 DISK_FULL = 91
 NOT_STARTED = 92
 LOOK_SECONDS = 1.0
-# looking at many files takes time itself: at most a twentieth of it all
+# Looking at many files takes time, so pause long enough that it takes a twentieth at most.
 PAUSES_FOR_A_LOOK = 20
 
 
 def main(folder: str, max_bytes: int, min_free_bytes: int, program: list[str]) -> int:
-    """Run it to its end; the exit code to end with."""
+    """Run the program to its end, and return the exit code to end with."""
     try:
         child = subprocess.Popen(program)
     except OSError as error:
@@ -47,14 +47,14 @@ def main(folder: str, max_bytes: int, min_free_bytes: int, program: list[str]) -
             code = child.wait(max(LOOK_SECONDS, PAUSES_FOR_A_LOOK * took))
         except subprocess.TimeoutExpired:
             continue
-        # a small program may have ended before the first look
+        # a quick program may have ended before the first look
         if sum(_sizes(folder)) > max_bytes:
             return TOO_LARGE
         return code if code >= 0 else 128 - code
 
 
 def _sizes(folder: str) -> Iterator[int]:
-    """Of each file below."""
+    """Yield the size of each file below a folder."""
     pending = [folder]
     while pending:
         try:
@@ -65,7 +65,7 @@ def _sizes(folder: str) -> Iterator[int]:
                     else:
                         yield entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
-            # the program moves its files about
+            # the program has moved a folder in the meantime
             continue
 
 

@@ -1,8 +1,8 @@
-"""A file of the web: resumed where it was cut, tried again, hashed while it comes.
+"""Download a file: resumed after a break, retried, and hashed while it arrives.
 
-Proxies, certificates and passwords come from the usual places, as requests reads them: environment
-variables and `.netrc`. That file knows hosts and no ports: a login goes to the address of the
-settings, and never to where a redirect leads.
+Proxies, certificates and passwords come from environment variables and `.netrc`, as requests reads
+them. `.netrc` knows hosts but no ports. So a login is sent only to the address in the settings, and
+never to a redirect's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gate.system.http import (
 from gate.text.untrusted_text import safe_line, short_text
 
 TRIES: Final = 5
-# a download that was cut goes on where it was cut: each try asks for something else
+# urllib3 does not retry: a broken download is resumed, so each try asks for a different range.
 ONCE: Final = Retry(0, read=False)
 WORDS: Final = {
     Trouble.SILENT: "the server did not answer",
@@ -55,7 +55,7 @@ _STRONG: Final = re.compile(r'"[\x21\x23-\x7e]{0,200}"\Z')
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WebFile:
-    """What to fetch: `make_room` says how many bytes may come, or raises where they may not."""
+    """A file to download; `make_room` returns how many bytes may come, or raises if too many."""
 
     entry: str
     url: str
@@ -65,7 +65,7 @@ class WebFile:
 
 
 class _TryAgainError(requests.RequestException):
-    """Something that another request may cure; `wait_seconds` as far as the server said."""
+    """A fault that another request may overcome, with the wait that the server asked for."""
 
     def __init__(self, why: str, wait_seconds: float = 0.0) -> None:
         super().__init__(why)
@@ -76,7 +76,7 @@ APPENDED: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 class _Part:
-    """What has come of a file, beside the tag that its server gave it."""
+    """The part of a file that has arrived, kept with the tag (ETag) that the server gave it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class _Part:
         self.size += len(piece)
 
     def restart(self) -> None:
-        """Begin from nothing."""
+        """Discard everything and begin again."""
         self._file.truncate(0)
         self._hasher = hashlib.sha256()
         self.size = 0
@@ -116,13 +116,14 @@ class _Part:
         return self._tag_path.read_text("ascii") if self._tag_path.exists() else ""
 
     def keep_tag(self, tag: str) -> None:
-        # a weak tag tells nothing of single bytes (RFC 9110, 13.1.5)
+        # A weak tag does not promise equal bytes (RFC 9110, 13.1.5), so resuming needs a strong
+        # one.
         if _STRONG.match(tag):
             writing.write_whole(self._tag_path, tag.encode("ascii"))
 
 
 class Download(Connection):
-    """One file, fetched into a folder that is kept between calls."""
+    """The download of one file into a folder that is kept between calls of the gate."""
 
     def __init__(self, file: WebFile, progress: Progress, policy: RetryPolicy) -> None:
         self._file = file
@@ -133,9 +134,9 @@ class Download(Connection):
         self._ends_at = policy.monotonic() + file.seconds
 
     def fetch(self, staging: Path) -> Path:
-        """The whole file, with the digest that was declared.
+        """Return the path of the complete file, which has the declared digest.
 
-        Raises `DataError`; after a wrong digest nothing of it is kept.
+        Raises `DataError`. After a wrong digest, the download is discarded.
         """
         path = staging / "part"
         part = _Part(path)
@@ -143,7 +144,8 @@ class Download(Connection):
             with self:
                 self._to_the_end(part)
                 if part.digest() != self._file.sha256 and part.resumed:
-                    # two versions of a file may have been joined
+                    # A resumed download may have joined two versions of the file: fetch all of it
+                    # once more.
                     part.restart()
                     self._to_the_end(part)
             if part.digest() != self._file.sha256:
@@ -163,7 +165,8 @@ class Download(Connection):
             except (requests.RequestException, HTTPError) as error:
                 if trouble_of(error) is Trouble.CERTIFICATE:
                     raise self._fault("has a certificate that is not trusted here") from error
-                # a server that cuts, but gives something each time, is asked on
+                # A server that breaks off but sends something each time is asked again without
+                # limit.
                 tries = 1 if part.size > before else tries + 1
                 wait = max(self.policy.backoff(tries - 1), getattr(error, "wait_seconds", 0.0))
                 left = self._ends_at - self.policy.monotonic()
@@ -187,34 +190,35 @@ class Download(Connection):
             raise _TryAgainError("the answer was cut off")
 
     def authorization(self, url: str) -> requests.auth.AuthBase:
-        """A login of `.netrc`, for the address of the settings alone."""
+        """Return a login from `.netrc`; called for the address in the settings only."""
         login = requests.utils.get_netrc_auth(url)
         return requests.auth.HTTPBasicAuth(*login) if login else super().authorization(url)
 
     def looped(self) -> DataError:
-        """Redirects without an end."""
+        """Return the error for too many redirects."""
         return self._fault(f"redirects more than {MAX_REDIRECTS} times")
 
     def astray(self, url: str, why: Astray) -> DataError:
-        """A redirect out of what the settings allow."""
+        """Return the error for a redirect to an address that is not allowed."""
         if why is Astray.NO_HOST:
             return self._fault("redirects to an address with a user name, or without a host")
         what = "not an address" if why is Astray.NO_ADDRESS else "not https"
         return self._fault(f"redirects to {short_text(url)}, which is {what}")
 
     def too_large(self, max_bytes: int) -> DataError:
-        """More bytes than there is room for."""
+        """Return the error for more bytes than there is room for."""
         return DataError(
             f"data: {self._file.entry}: more than {max_bytes:,} bytes came", hint=LIMIT_HINT
         )
 
     def too_slow(self, seconds: float) -> DataError:  # noqa: ARG002 - of one try: told is that of all
-        """Later than the settings allow."""
+        """Return the error for a download that exceeds the time in the settings."""
         return too_slow(self._file.entry, self._file.seconds)
 
     def _begun(self, response: requests.Response, part: _Part) -> int | None:
-        """Look at the beginning of an answer; the size of the whole file, if that is reported."""
+        """Check an answer's beginning; return the whole file's size if the server reports it."""
         status = response.status_code
+        # The server has no byte after this part, so its file is another version: begin again.
         if status == requests.codes.requested_range_not_satisfiable and part.size:
             part.restart()
             raise _TryAgainError("the server has another version of the file")
@@ -224,6 +228,7 @@ class Download(Connection):
             raise _TryAgainError(f"{self._host} answered {status}", seconds)
         span = _RANGE.match(response.headers.get("Content-Range", ""))
         if status == requests.codes.partial_content:
+            # A different range would be appended at the wrong place.
             if span is None or int(span["first"]) != part.size:
                 part.restart()
                 raise _TryAgainError("the server sent a different range than requested")

@@ -1,1 +1,1 @@
-"""Every verdict of every gate: history, service levels, metrics."""
+"""Verdicts of all gates: their history, service levels and metrics."""

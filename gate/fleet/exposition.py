@@ -1,7 +1,7 @@
-"""Metrics as text that Prometheus, a Pushgateway and a node exporter read alike.
+"""Write metrics as text that Prometheus, a Pushgateway and a node exporter all read.
 
-OpenMetrics 1.0, "Text format". Every metric is a gauge, so the same text is Prometheus's own text
-format 0.0.4 as well, for which the last line is a comment.
+The format is OpenMetrics 1.0, "Text format". Every metric is a gauge, so the text is also valid in
+Prometheus's own text format 0.0.4, where the last line is a comment.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gate.verdict.history import HistoryLine
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PUSHED_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 JOB: Final = "repro-gate"
-# nobody waits long for a figure that changes no verdict
+# Short, because a number that changes no verdict is not worth waiting for.
 POLICY: Final = RetryPolicy(timeout_seconds=10.0, answer_seconds=10.0)
 PLACE_HINT: Final = "Check publish.pushgateway: it is the address without /metrics."
 HOUR_SECONDS: Final = 3600
-# what a label's value may not hold as it is
+# characters that a label's value must escape
 ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of a metric, with its labels in the order of the table."""
+    """A metric's value, with its labels in the order of the table."""
 
     metric: MetricName
     labels: tuple[str, ...]
@@ -43,7 +43,7 @@ class Sample:
 
 
 def text_of(samples: Iterable[Sample]) -> str:
-    """The samples as text, those of each metric together, in the order of the table."""
+    """Return the samples as text, grouped by metric, in the order of the table."""
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample.metric.name, []).append(sample)
@@ -63,13 +63,14 @@ def _line(sample: Sample) -> str:
 
 
 def _escaped(value: str) -> str:
-    # half a surrogate pair cannot be written, and a carriage return ends a line for some readers
+    # Half a surrogate pair cannot be encoded, and some readers take a carriage return for a line
+    # end.
     plain = value.encode("utf-8", "replace").decode("utf-8").replace("\r", " ")
     return plain.translate(ESCAPED)
 
 
 def samples_of_verdict(line: HistoryLine) -> Iterator[Sample]:
-    """What a job pushes of its verdict; nothing of what was not measured."""
+    """Yield the metrics that a job pushes about its verdict, without those not measured."""
     gate = (line.repository, line.gate_id)
     info = (
         line.run_id,
@@ -100,7 +101,7 @@ def samples_of_verdict(line: HistoryLine) -> Iterator[Sample]:
 
 
 def samples_of_report(report: SloReport, window_seconds: float) -> Iterator[Sample]:
-    """The service levels of a history that was counted by gate, and each gate's last verdict."""
+    """Yield each gate's last verdict and, if counted by gate, the service levels of a history."""
     for gate in report.gates:
         yield from _of_gate(gate)
     if report.by == (GroupBy.GATE,):
@@ -143,30 +144,30 @@ def _of_group(group: GroupLevels, window_seconds: float) -> Iterator[Sample]:
 
 
 class Pushgateway(Connection):
-    """A Pushgateway by its address: metrics are no secret, so it may be asked without TLS."""
+    """A connection to a Pushgateway; plain http is allowed, because metrics are not secret."""
 
     def __init__(self, url: str, policy: RetryPolicy = POLICY) -> None:
         super().__init__("the Pushgateway", url, policy)
 
     def check_address(self, url: str) -> None:
-        """`PublishError` for what is no address, or has a login in it."""
+        """Raise `PublishError` for an invalid address, and for one with a login in it."""
         try:
             check_pushgateway(url)
         except ValueError as error:
-            # not shown: a login may be in it
+            # The address is not shown, because it may contain a login.
             raise self.fault(f"{error}", PLACE_HINT) from error
 
 
 def check_place(url: str) -> None:
-    """`PublishError` for what is no address of a Pushgateway; nothing is sent."""
+    """Raise `PublishError` unless the text is the address of a Pushgateway; sends nothing."""
     with Pushgateway(url):
         pass
 
 
 def push(url: str, line: HistoryLine) -> None:
-    """Replace what a Pushgateway has of this gate; raises `PublishError`.
+    """Replace a Pushgateway's metrics of this gate; raises `PublishError`.
 
-    Its groups are one a gate of a repository: one for each run would never be removed.
+    There is one group for each gate of a repository. A group for each run would never be removed.
     """
     groups = {"job": JOB, "repository": line.repository, "gate_id": line.gate_id}
     path = "".join(f"/{name}{_group_value(value)}" for name, value in groups.items())
@@ -186,7 +187,7 @@ def push(url: str, line: HistoryLine) -> None:
 
 
 def _group_value(value: str) -> str:
-    """A value in the path of a group: as base64 where a slash, or nothing, is in it."""
+    """Return a value for a group's path; in base64 if it is empty or contains a slash."""
     if value and "/" not in value:
         return f"/{quote(value, safe='')}"
     return f"@base64/{base64.urlsafe_b64encode(value.encode('utf-8')).decode('ascii') or '='}"

@@ -1,7 +1,8 @@
-"""M1 to M10 over a history: good events, events that count, target, error budget and burn.
+"""Compute M1 to M10 over a history: good events, valid events, target, error budget and burn rate.
 
-Terms as in the Site Reliability Workbook, chapters 2 and 5. One pass over the lines, in whose order
-M4 and M7 look back; docs/fleet.md has the definitions for readers.
+The terms are those of the Site Reliability Workbook, chapters 2 and 5; docs/fleet.md defines the
+indicators for readers. One pass over the lines is enough. M4 and M7 look back, so the lines must
+come in the order of time.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from gate.verdict.history import HistoryLine, RollbackLine
 from gate.verdict.verdict import FailureMode, Outcome
 
 SLO_SCHEMA: Final = "repro-gate.slo/1"
+# M7 compares a step with the median of this many earlier ones.
 LOOKED_BACK: Final = 20
-# commits of gates: at least so many, and at most twice as many, of those heard of last
+# M4 remembers the outcomes of at least this many commits, and of at most twice as many, the latest
+# ones.
 REMEMBERED: Final = 500_000
 MAX_GROUPS: Final = 10_000
 REST: Final = "(others)"
@@ -37,12 +40,12 @@ SPANS: Final[Mapping[BurnWindow, timedelta]] = {
 }
 SPAN_SECONDS: Final = tuple(span.total_seconds() for span in SPANS.values())
 LONGEST_SECONDS: Final = max(SPAN_SECONDS)
-# what an interrupted or a repeated run made differently
+# outcomes of commits whose repeated or interrupted runs gave different results
 UNLIKE: Final = frozenset({Outcome.NONDETERMINISTIC, Outcome.RESUME_DIFFERS})
 
 
 class GroupBy(StrEnum):
-    """What lines are counted apart by."""
+    """The fact by which lines are counted in separate groups."""
 
     GATE = "gate"
     AUTHOR = "author"
@@ -51,9 +54,10 @@ class GroupBy(StrEnum):
 
 
 class Burn(Document):
-    """A short window: bad events over those allowed, and the share of the whole budget they took.
+    """A short window: its bad events compared with the allowed ones.
 
-    `rate` is None where nothing counted; at 1 the budget lasts exactly for the whole window.
+    `rate` is the burn rate: at 1 the budget lasts exactly for the whole window; None without
+    events. `budget_spent` is the share of the whole window's budget that was spent here.
     """
 
     window: BurnWindow
@@ -64,7 +68,7 @@ class Burn(Document):
 
 
 class DayCount(Document):
-    """Events of one day, in UTC."""
+    """The events of one day, in UTC."""
 
     day: str
     good: int
@@ -72,10 +76,11 @@ class DayCount(Document):
 
 
 class Level(Document):
-    """One indicator of one group: `good` of `valid` events against the target.
+    """One indicator of one group: `good` of `valid` events, compared with the target.
 
-    `allowed` bad events are the error budget, `budget_left` the share of it that is left, below 0
-    where the target is missed, None where nothing counted. `met` is None there too.
+    `allowed` is the error budget: the number of bad events that the target permits. `budget_left`
+    is the share of it that is left, below 0 if the target is missed. `budget_left` and `met` are
+    None if there are no valid events.
     """
 
     indicator: Indicator
@@ -91,9 +96,9 @@ class Level(Document):
 
 
 class LastVerdict(Document):
-    """The newest verdict of a gate, and whether it is older than the gate's limit.
+    """A gate's newest verdict, and whether it is older than the gate's limit.
 
-    `line` is None for a gate that the settings name and the window has no verdict of.
+    `line` is None for a gate that the settings name but that has no verdict in the window.
     """
 
     repository: str
@@ -104,7 +109,7 @@ class LastVerdict(Document):
 
 
 class OutcomeCount(Document):
-    """Verdicts of one outcome and failure mode; cancelled calls are apart."""
+    """The number of verdicts with one outcome and failure mode; cancelled calls are separate."""
 
     outcome: Outcome
     failure_mode: FailureMode
@@ -113,7 +118,7 @@ class OutcomeCount(Document):
 
 
 class GroupLevels(Document):
-    """The levels of the lines that share these values of what they are counted apart by."""
+    """The levels of one group: the lines that share these values of the grouping facts."""
 
     repository: str
     values: tuple[str, ...]
@@ -123,10 +128,10 @@ class GroupLevels(Document):
 
 
 class SloReport(Document):
-    """What `repro-gate slo --format json` prints.
+    """The document that `repro-gate slo --format json` prints.
 
-    `left_out` counts lines that are not counted by reason. `largest_spread` is the largest relative
-    difference of a metric in the window.
+    `left_out` maps reasons to numbers of lines that are not counted. `largest_spread` is the
+    largest relative difference of a metric in the window.
     """
 
     schema_version: Literal["repro-gate.slo/1"] = SLO_SCHEMA
@@ -143,27 +148,28 @@ class SloReport(Document):
 
     @property
     def all_met(self) -> bool:
-        """Whether every level that has events is met and no gate is silent."""
+        """Whether every level with events is met, and no gate is silent."""
         met = (level.met is not False for group in self.groups for level in group.levels)
         return all(met) and not any(gate.silent for gate in self.gates)
 
 
-# of each indicator in its order whether a line is a good event of it; None: it does not count
+# For each indicator in order: whether a line is a good event, or None if it is no valid event.
 Events = tuple[bool | None, ...]
+# Good and bad events of each indicator.
 PLACES: Final = 2 * len(Indicator)
 Gate = tuple[str, str]
 
 
 @cache
 def _places(events: Events) -> tuple[int, ...]:
-    """Where each event that counts is in a row of good and bad ones; a line has few forms."""
+    """Return the indexes to count in a row [M1 good, M1 bad, M2 good, ...], cached per form."""
     places = ((number, good) for number, good in enumerate(events) if good is not None)
     return tuple(2 * number + (not good) for number, good in places)
 
 
 @dataclass(slots=True)
 class LookedBack:
-    """What M4 and M7 remember of earlier lines; M4 of the last `remembered` commits of gates."""
+    """What M4 and M7 remember of earlier lines; M4 remembers the last `remembered` commits."""
 
     remembered: int = REMEMBERED
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -171,19 +177,19 @@ class LookedBack:
     steps: dict[tuple[str, str, str], deque[float]] = field(default_factory=dict)
 
     def same_outcome(self, line: HistoryLine) -> bool | None:
-        """Whether the last verdict of this gate on this commit had this outcome; None: none had."""
+        """Return whether this commit's previous verdict by this gate was the same, None if none."""
         if line.cancelled:
             return None
         key = hash((line.repository, line.gate_id, line.commit))
         before = self.outcomes.get(key) or self.older.get(key)
-        # however long the history is: the memory of two such dictionaries
+        # Two dictionaries in turns limit the memory, however long the history is.
         if len(self.outcomes) >= self.remembered and key not in self.outcomes:
             self.outcomes, self.older = {}, self.outcomes
         self.outcomes[key] = line.outcome
         return None if before is None else before is line.outcome
 
     def step_deviation(self, line: HistoryLine) -> float | None:
-        """How far its step is from the median of those before, as a share of it."""
+        """Return how far the step's time is from the median of earlier ones, as a share of it."""
         if not line.step_seconds:
             return None
         key = (line.repository, line.gate_id, line.environment)
@@ -194,14 +200,14 @@ class LookedBack:
 
 
 def events_of(line: HistoryLine | RollbackLine, levels: GateLevels, back: LookedBack) -> Events:
-    """What a line counts for, from M1 to M10."""
+    """Return the events of a line, from M1 to M10."""
     if isinstance(line, RollbackLine):
         return tuple(
             line.succeeded if indicator is Indicator.ROLLBACKS else None for indicator in Indicator
         )
     deviation, operators = back.step_deviation(line), line.uncovered_operators
     judged = not line.cancelled and line.outcome is not Outcome.ERROR
-    # one run that equals the baseline, or none, shows nothing of two
+    # One run that equals the baseline, or no run, does not show that two runs are equal.
     repeated = line.strict_runs is None or line.strict_runs > 1 or line.outcome in UNLIKE
     return (
         line.outcome not in UNLIKE if judged and repeated else None,
@@ -211,6 +217,7 @@ def events_of(line: HistoryLine | RollbackLine, levels: GateLevels, back: Looked
         line.data_verified,
         None if operators is None else operators == 0,
         None if deviation is None else deviation <= levels.step_deviation,
+        # M8 counts rollbacks, which have their own lines
         None,
         # without a run there is nothing to seal
         line.sealed if line.passes and line.strict_runs != 0 else None,
@@ -220,7 +227,10 @@ def events_of(line: HistoryLine | RollbackLine, levels: GateLevels, back: Looked
 
 @dataclass(slots=True)
 class _Counts:
-    """The events of one group: by the window's place or the day since 1970, [good, bad] of each."""
+    """The events of one group, as rows of good and bad counts: one for each window and each day.
+
+    A day is a number of days since 1970.
+    """
 
     lines: int = 0
     outcomes: Counter[tuple[Outcome, FailureMode, bool]] = field(default_factory=Counter)
@@ -232,7 +242,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class _Fleet:
-    """All that one pass counts."""
+    """Everything that one pass counts."""
 
     settings: SloSettings
     by: tuple[GroupBy, ...]
@@ -246,7 +256,7 @@ class _Fleet:
     levels: dict[str, GateLevels] = field(default_factory=dict)
 
     def count(self, moment: Moment) -> None:
-        """One more line."""
+        """Count one more line."""
         line = moment.line
         self.lines += 1
         self.without_run_id += not line.run_id
@@ -278,6 +288,7 @@ class _Fleet:
         values = (line.repository, *(_value(line, indicator) for indicator in self.by))
         indicators = self.groups.get(values)
         if indicators is None:
+            # A group is one value of an untrusted line, so their number is limited.
             if len(self.groups) >= MAX_GROUPS:
                 values = (REST,) * len(values)
             indicators = self.groups.setdefault(values, _Counts())
@@ -293,7 +304,7 @@ def _value(line: HistoryLine | RollbackLine, by: GroupBy) -> str:
 def slo_report(
     reading: Reading, settings: SloSettings, by: Iterable[GroupBy], *, days: float
 ) -> SloReport:
-    """The service levels of all lines of a reading, which it goes through once."""
+    """Return the service levels of all lines of a reading, in one pass."""
     apart = tuple(dict.fromkeys(by)) or (GroupBy.GATE,)
     fleet = _Fleet(settings=settings, by=apart, now_seconds=reading.now.timestamp())
     for moment in reading.lines():

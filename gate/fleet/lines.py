@@ -1,4 +1,4 @@
-"""A verdict or a rollback becomes a line of the history."""
+"""Turn a verdict, with the facts of its call, into a line of the history."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NUMBER_CHARACTERS: Final = 40
 RUN_CHARACTERS: Final = 100
 KEY_DIGITS: Final = 16
 HIGHEST_RATIO: Final = 1e6
-# what a call on another machine would have to know does not count as missing here
+# What would only matter on CUDA does not count in a run on another device.
 UNCOVERED: Final = frozenset({FlagReach.NO_FORM, FlagReach.NOT_KNOWN})
-# GitHub Actions, GitLab, Jenkins, Buildkite: the first that is set
+# Variables of GitHub Actions, GitLab, Jenkins and Buildkite; the first one that is set is used.
 RUNS: Final = ("GITHUB_RUN_ID", "CI_JOB_ID", "BUILD_TAG", "BUILDKITE_JOB_ID")
 AUTHORS: Final = ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_USER_ID", "BUILDKITE_BUILD_CREATOR")
 RUNNERS: Final = ("RUNNER_NAME", "CI_RUNNER_DESCRIPTION", "NODE_NAME", "BUILDKITE_AGENT_NAME")
@@ -33,7 +33,7 @@ ATTEMPT: Final = "GITHUB_RUN_ATTEMPT"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallFacts:
-    """What a verdict does not say of the call that came to it; see `HistoryLine`."""
+    """The facts about a call that its verdict does not contain; see `HistoryLine`."""
 
     run_id: str = ""
     gate_id: str = DEFAULT_GATE
@@ -52,9 +52,9 @@ def call_facts(
     sealed: bool = False,
     cancelled: bool = False,
 ) -> CallFacts:
-    """The facts of a call, from the variables that CI services set."""
+    """Return the facts of a call, from the variables that CI services set."""
     run_id, attempt = _first(variables, RUNS), variables.get(ATTEMPT, "")
-    # a second attempt has the id of the first one
+    # A re-run keeps the id of the first attempt, so append the attempt's number.
     if run_id and attempt not in {"", "1"}:
         run_id = f"{run_id}-{attempt}"
     return CallFacts(
@@ -73,12 +73,12 @@ def _first(variables: Mapping[str, str], names: Iterable[str]) -> str:
 
 
 def _plain(text: str, longest: int) -> str:
-    """ASCII without control characters: an id goes into names of files and labels."""
+    """Return printable ASCII only: an id becomes part of file names and labels."""
     return "".join(letter for letter in text if " " <= letter <= "~")[:longest]
 
 
 def verdict_line(verdict: Verdict, call: CallFacts) -> HistoryLine:
-    """What the history keeps of a verdict."""
+    """Return the line that the history keeps of a verdict."""
     series, cost, timeline = verdict.main_series, verdict.cost, verdict.timeline
     ratio = cost.time_ratio if cost is not None and cost.state is CostState.MEASURED else None
     last = series.last_decimal if series is not None else ""
@@ -107,7 +107,7 @@ def verdict_line(verdict: Verdict, call: CallFacts) -> HistoryLine:
         step_seconds=_step_seconds(verdict.performance),
         training_seconds=None if timeline is None else timeline.training_seconds,
         seconds=None if timeline is None else timeline.seconds,
-        # whatever the line says: nothing else is ever sealed
+        # only passes are ever sealed, so a line never claims anything else
         sealed=call.sealed and verdict.passes,
         cost_ratio=ratio if ratio is not None and 0 < ratio < HIGHEST_RATIO else None,
     )
@@ -131,7 +131,7 @@ def _spread(repeat: Comparison | None) -> float | None:
 
 
 def _apart(delta: MetricDelta) -> float | None:
-    """The difference over the larger side: a number even where the expected one is 0."""
+    """Return the difference divided by the larger side, which also works if `expected` is 0."""
     try:
         left, right = float(delta.expected), float(delta.observed)
     except ValueError:
@@ -139,12 +139,15 @@ def _apart(delta: MetricDelta) -> float | None:
     if not (math.isfinite(left) and math.isfinite(right)):
         return None
     largest = max(abs(left), abs(right))
-    # halved: two numbers of other sign and the largest size are further apart than any number
+    # Halved first: the difference of two large numbers with opposite signs would overflow.
     return 2 * abs(left / 2 / largest - right / 2 / largest) if largest else 0.0
 
 
 def _uncovered(verdict: Verdict) -> int | None:
-    """None without a whole operator audit: torch's own notices name some of them only."""
+    """Return the number of uncovered operators, or None without a complete operator audit.
+
+    torch's own warnings name only some of them.
+    """
     report = verdict.operator_audit
     if report is None or not report.complete or report.dropped:
         return None

@@ -1,8 +1,9 @@
-"""The metrics of a fleet of gates by name: the one table that exports, rules and dashboards share.
+"""The metrics of a fleet of gates: one table that exports, alert rules and dashboards share.
 
-Names and labels are stable. `run_id`, `commit`, `author`, `runner` and `environment` have a value
-for each verdict, so they are labels of one metric alone, whose value is always 1: join it on
-`repository` and `gate_id`. Every metric is a gauge, since a history can be read from any moment on.
+Names and labels are stable. `run_id`, `commit`, `author`, `runner` and `environment` have a new
+value for each verdict. So they are labels of a single metric, whose value is always 1: join it on
+`repository` and `gate_id`. Every metric is a gauge, because a history can be read from any moment
+on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ GATE: Final = ("repository", "gate_id")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricName:
-    """A gauge: its name, its labels in their order, and what its value means."""
+    """A gauge: its name, its labels in order, and the meaning of its value."""
 
     name: str
     labels: tuple[str, ...] = GATE
@@ -24,14 +25,14 @@ class MetricName:
 
 
 class BurnWindow(StrEnum):
-    """The windows over which a burn rate is given, beside that of the target."""
+    """The short windows of a burn rate, in addition to the target's own window."""
 
     HOUR = "1h"
     SIX_HOURS = "6h"
     THREE_DAYS = "3d"
 
 
-# of the last verdict of a gate: pushed by the job that came to it, or read from a history
+# About a gate's last verdict: pushed by the job that made it, or read from a history.
 LAST_INFO: Final = MetricName(
     name="repro_gate_last_verdict_info",
     labels=(
@@ -85,7 +86,7 @@ LAST_COST: Final = MetricName(
     help="Step time in strict mode over that in default mode.",
 )
 
-# of a history, by the ten indicators; `indicator` is `M1` to `M10`
+# Computed from a history, for the ten indicators; the label `indicator` is `M1` to `M10`.
 VERDICTS: Final = MetricName(
     name="repro_gate_verdicts",
     labels=(*GATE, "outcome", "failure_mode"),
@@ -142,7 +143,7 @@ READ_AT: Final = MetricName(
     help="When the history was last read, in seconds since 1970.",
 )
 
-# what a job pushes, and what a read history adds to it
+# OF_LAST_VERDICT is what a job pushes; OF_HISTORY is added when a history is read.
 OF_LAST_VERDICT: Final = (
     LAST_INFO,
     LAST_TIME,

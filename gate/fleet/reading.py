@@ -1,4 +1,4 @@
-"""The lines of a history one after the other, in the order of their times; no line is trusted."""
+"""Read the lines of a history in the order of time, as untrusted input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gate.verdict.history import (
     RollbackLine,
 )
 
-# clocks of machines differ
+# tolerance for the clocks of different machines
 AHEAD: Final = timedelta(hours=1)
 DAY_SECONDS: Final = 86400
 SOURCE: Final = "a line of the history"
@@ -53,9 +53,9 @@ class Moment:
 
 @dataclass(slots=True)
 class Reading:
-    """A pass over a folder of lines from a moment on; `left_out` grows as it goes on.
+    """A pass over a folder of lines, from a moment on; `left_out` is filled during the pass.
 
-    No more than the open files' current lines are held, and 8 bytes for each line of one day.
+    In memory are only the current line of each open file, and 8 bytes for each line of one day.
     """
 
     folder: FolderStore
@@ -64,11 +64,11 @@ class Reading:
     left_out: Counter[LeftOut] = field(default_factory=Counter)
 
     def left_out_by_reason(self) -> dict[str, int]:
-        """How many lines were left out so far, by the reasons that there were."""
+        """Return the numbers of lines that were left out so far, by reason."""
         return {why.value: self.left_out[why] for why in LeftOut if self.left_out[why]}
 
     def lines(self) -> Iterator[Moment]:
-        """Every line once, the oldest first, as far as the files of a day are sorted."""
+        """Yield every line once, oldest first as far as each day's files are sorted."""
         first = self.since.astimezone(UTC).date()
         if strays := self.folder.strays(first):
             self.left_out[LeftOut.NO_FILE] += strays
@@ -83,7 +83,8 @@ class Reading:
         start, end = self.since.timestamp(), (self.now + AHEAD).timestamp()
         for name in names:
             for row in self._rows(name):
-                # keyed by this process: nobody else can make two lines of one hash
+                # Python salts the hash for each process, so nobody can construct two lines with one
+                # hash.
                 known = hash(row)
                 if not row or known in seen:
                     continue
@@ -96,24 +97,25 @@ class Reading:
                 if seconds > end:
                     self.left_out[LeftOut.FUTURE] += 1
                 elif int(seconds) not in of_day:
-                    # it could be in its own day's folder too, and would count twice
+                    # The line may be in its own day's folder too, and would then count twice.
                     self.left_out[LeftOut.OTHER_DAY] += 1
                 elif seconds >= start:
                     yield Moment(seconds, line)
 
     def _rows(self, name: str) -> Iterator[bytes]:
-        """The lines of a file; a link, and what else cannot be read, must not hide the others."""
+        """Yield a file's lines; an unreadable file is counted, and the others are still read."""
         try:
             yield from self.folder.rows(name, MAX_HISTORY_LINE_BYTES)
         except StorageError:
-            # joined with others by now: where its lines are, this reading does not look
+            # Another call has joined the file with others meanwhile. This pass does not know the
+            # new file, so fail.
             if not self.folder.has(name):
                 raise
             self.left_out[LeftOut.NO_FILE] += 1
 
 
 def _seconds_of(day: str) -> range:
-    """The seconds since 1970 of a day in UTC; none of what the calendar does not have."""
+    """Return the seconds since 1970 of a day in UTC; empty for a date that does not exist."""
     with suppress(ValueError):
         first = int(datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp())
         return range(first, first + DAY_SECONDS)
@@ -121,12 +123,13 @@ def _seconds_of(day: str) -> range:
 
 
 def parsed_line(row: bytes) -> HistoryLine | RollbackLine | LeftOut:
-    """A line, strictly, or why it is none."""
+    """Parse a line strictly; return the reason if it is not a valid line."""
     if len(row) > MAX_HISTORY_LINE_BYTES:
         return LeftOut.TOO_LONG
     with suppress(ValidationError):
         line = _LINE.validate_json(row)
-        # of two equal keys pydantic keeps the last: only lines without one are taken this fast
+        # Of two equal keys pydantic silently keeps the last. So only lines without such a pair take
+        # this fast way.
         if row.count(b'":') == len(line.model_fields_set):
             return line
     try:

@@ -1,4 +1,4 @@
-"""Stores of a history elsewhere: an S3 prefix, a registry, a branch; and which one a name means."""
+"""Remote stores of a history (an S3 prefix, a registry, a branch), and choosing one by its name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PREFIX: Final = re.compile(r"[A-Za-z0-9!_.*'()/-]{0,200}\Z")
 
 
 class S3Client(Protocol):
-    """What is asked of boto3's client."""
+    """The methods of boto3's S3 client that are used."""
 
     def put_object(self, **words: object) -> object:
         """Write an object."""
@@ -66,7 +66,7 @@ class S3Client(Protocol):
 
 
 def s3_client() -> S3Client:
-    """A client of boto3, by the credentials and the endpoint that its own variables name."""
+    """Return a client of boto3, which reads credentials and endpoint from its own variables."""
     try:
         import boto3  # noqa: PLC0415 - an extra, and slow to import
         from botocore.config import Config  # noqa: PLC0415 - as above
@@ -89,7 +89,7 @@ def s3_client() -> S3Client:
 
 
 class S3Store:
-    """Objects below a prefix of a bucket."""
+    """The `HistoryStore` in a bucket: objects below a prefix."""
 
     def __init__(self, place: str, client: Callable[[], S3Client] = s3_client) -> None:
         bucket, _, prefix = place.removeprefix(S3).partition("/")
@@ -105,14 +105,15 @@ class S3Store:
         self._made: S3Client | None = None
 
     def write(self, name: str, data: bytes) -> None:
-        """Put an object: S3 keeps the whole of it or nothing."""
+        """Write an object; S3 stores all of it or nothing."""
         self._asked(lambda s3: s3.put_object(**self._at(name), Body=data))
 
     def names(self, since: date) -> Iterator[str]:
-        """The names from a day on, in their order, a page of a thousand at a time."""
+        """Yield the names from a day on, in order, fetching a thousand at a time."""
         where = {
             "Bucket": self._bucket,
             "Prefix": self._prefix,
+            # S3 lists keys in order, so the listing can begin at a day.
             "StartAfter": f"{self._prefix}{since.isoformat()}",
         }
         pages = iter(self._asked(lambda s3: s3.get_paginator("list_objects_v2").paginate(**where)))
@@ -123,7 +124,7 @@ class S3Store:
                     yield name
 
     def read(self, name: str) -> bytes:
-        """The content of an object."""
+        """Return an object's content."""
 
         def got(s3: S3Client) -> bytes:
             content: bytes = s3.get_object(**self._at(name))["Body"].read(MAX_FILE_BYTES + 1)
@@ -135,7 +136,7 @@ class S3Store:
         return content
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete objects; `PublishError` where one may not be."""
+        """Delete objects; raises `PublishError` if one cannot be deleted."""
         left = iter(names)
         while some := list(islice(left, REMOVED_AT_ONCE)):
             keys = [{"Key": f"{self._prefix}{name}"} for name in some]
@@ -156,7 +157,7 @@ class S3Store:
         try:
             return ask(self._made)
         except Exception as error:
-            # botocore's errors have a root each; none of them quotes a secret
+            # botocore's errors have no common base class, and none of them quotes a secret
             raise PublishError(
                 f"{self.shown}: {safe_line(str(error), limit=200)}",
                 hint="Check bucket, credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or a "
@@ -169,7 +170,7 @@ def _delete(objects: Mapping[str, object], s3: S3Client) -> Any:  # noqa: ANN401
 
 
 class RegistryStore:
-    """Tags of a name in a registry: `history_DAY_NAME`, each a manifest with one layer of lines."""
+    """The `HistoryStore` in a registry: tags `history_DAY_NAME`, each with one layer of lines."""
 
     def __init__(
         self, place: str, variables: Mapping[str, str], files: Files, policy: RetryPolicy = POLICY
@@ -182,7 +183,7 @@ class RegistryStore:
         self._variables, self._files, self._policy = variables, files, policy
 
     def write(self, name: str, data: bytes) -> None:
-        """Push lines; the tag comes last, so that it never names half of them."""
+        """Push lines; the tag comes last, so that it never names an incomplete push."""
         manifest = canonical_json(
             {
                 "schemaVersion": 2,
@@ -199,14 +200,14 @@ class RegistryStore:
             client.put_manifest(_tag(name), manifest, MANIFEST_TYPE)
 
     def names(self, since: date) -> Iterator[str]:
-        """The names from a day on, in their order."""
+        """Return the names from a day on, in order."""
         with self._client() as client:
             tags = client.tags()
         tags_found = filter(None, map(TAG.match, sorted(tags)))
         return (f"{tag[1]}/{tag[2]}.jsonl" for tag in tags_found if tag[1] >= since.isoformat())
 
     def read(self, name: str) -> bytes:
-        """The lines under a tag, each byte checked against its digest."""
+        """Return the lines under a tag, checked against their digest."""
         with self._client() as client:
             content = client.manifest(_tag(name), max_bytes=MAX_MANIFEST_BYTES)
             if content is None:
@@ -220,7 +221,7 @@ class RegistryStore:
         return lines
 
     def remove(self, names: Iterable[str]) -> None:
-        """Refused: a registry need not delete, and what it deletes may be another tag's."""
+        """Refuse: a registry need not support deleting, and tags may share what is deleted."""
         del names
         raise SettingsError(
             "the files of a registry can be neither joined nor removed",
@@ -237,9 +238,9 @@ def _tag(name: str) -> str:
 
 
 class BranchStore:
-    """Files below `lines/` on the branch `repro-gate-history`.
+    """The `HistoryStore` on a branch: files below `lines/` on `repro-gate-history`.
 
-    They are written by GitHub's API, and read in a clone that has fetched the branch.
+    They are written through GitHub's API, and read in a clone that has fetched the branch.
     """
 
     shown = f"the branch {HISTORY_BRANCH}"
@@ -259,7 +260,7 @@ class BranchStore:
         self._branch.change(HISTORY_BRANCH, path, f"{path}: a line", lambda _: {path: data})
 
     def names(self, since: date) -> Iterator[str]:
-        """The names from a day on, in their order."""
+        """Yield the names from a day on, in order."""
         try:
             commit = self._git.resolve(f"refs/remotes/origin/{HISTORY_BRANCH}")
         except RepositoryError as error:
@@ -269,6 +270,7 @@ class BranchStore:
                 f"{HISTORY_BRANCH}`.",
             ) from error
         day = since
+        # One day more, because the clock of another machine may be ahead.
         while day <= self._today + timedelta(days=1):
             try:
                 files = self._git.read_folder(
@@ -284,11 +286,11 @@ class BranchStore:
             day += timedelta(days=1)
 
     def read(self, name: str) -> bytes:
-        """The content of a file of the day whose names were asked for last."""
+        """Return a file of the day that `names` is at, whose files are all in memory."""
         return self._day[name]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Refused: what a branch once had stays in its commits."""
+        """Refuse: a branch keeps everything that it ever had in its commits."""
         del names
         raise SettingsError(
             "the files of a branch can be neither joined nor removed",
@@ -299,7 +301,7 @@ class BranchStore:
 def opened_store(
     place: str, variables: Mapping[str, str], files: Files, git: Git | None = None
 ) -> HistoryStore:
-    """The store that a place means: `branch`, s3://…, oci://… or a folder."""
+    """Return the store that a place names: `branch`, s3://…, oci://… or a folder."""
     if place == BRANCH and git is not None:
         return BranchStore(git, _github(variables), datetime.now(UTC).date())
     if place.startswith(S3):

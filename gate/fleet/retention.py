@@ -1,7 +1,7 @@
-"""How long a line of a history is kept, by its class: what is left of one file of one day.
+"""Decide how long a line of a history is kept, by its class, and what is left of a day's files.
 
-A line's age is that of its day's folder. No line says by itself that it is the newest of its gate:
-that takes a pass over all of them.
+A line's age is that of its day's folder. Whether a line is the newest of its gate cannot be told
+from the line, so that takes a pass over all lines first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AnyKept = frozenset[HistoryLine]
 
 
 class LineClass(StrEnum):
-    """The kind of line, for a look back."""
+    """The class of a line, which decides how long it is kept."""
 
     NEWEST = "newest"
     BASELINE = "baseline"
@@ -32,9 +32,9 @@ class LineClass(StrEnum):
 
 
 class FileRest(Document):
-    """What stays of a file that loses lines: the numbers of its rows, from 0.
+    """The rows that stay in a file that loses lines, as numbers from 0.
 
-    `sha256` is the digest of the file that was looked at.
+    `sha256` is the digest of the file that was read, so that a changed file is not rewritten.
     """
 
     name: str
@@ -43,7 +43,7 @@ class FileRest(Document):
 
 
 class DayRest(Document):
-    """The files of a day that lose lines, and how many lines of each class there were."""
+    """A day's files that lose lines, and the number of kept and dropped lines of each class."""
 
     files: tuple[FileRest, ...]
     kept: dict[LineClass, int]
@@ -58,10 +58,10 @@ class NewestLines(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """Days for which sealed passes and rollbacks are kept, and all else; what is neither stays.
+    """How many days lines are kept: `sealed_days` for sealed passes and rollbacks, else `days`.
 
-    The newest verdict and the newest sealed pass of each gate are always kept, and so are sealed
-    passes that changed a baseline and lines of another schema: another version may need them.
+    Some lines are always kept: the newest verdict and the newest sealed pass of each gate, sealed
+    passes that changed a baseline, and lines of another schema, which another version may need.
     """
 
     today: date
@@ -69,7 +69,7 @@ class Retention:
     sealed_days: int
 
     def first_day(self, line_class: LineClass) -> str:
-        """The oldest day whose lines of this class stay, as folders are called."""
+        """Return the oldest day whose lines of this class stay, or empty text for no limit."""
         if line_class is LineClass.OTHER:
             return (self.today - timedelta(days=self.days)).isoformat()
         if line_class is LineClass.SEALED:
@@ -78,7 +78,7 @@ class Retention:
 
 
 def newest_lines_of_gates(reading: Reading) -> NewestLines:
-    """What is kept of each gate however old it is; a line of the future is not among them."""
+    """Return the lines of each gate that are kept at any age; lines of the future do not count."""
     last: dict[tuple[str, str], HistoryLine] = {}
     good: dict[tuple[str, str], HistoryLine] = {}
     for moment in reading.lines():
@@ -91,7 +91,7 @@ def newest_lines_of_gates(reading: Reading) -> NewestLines:
 
 
 def class_of(row: bytes, newest: AnyKept) -> LineClass:
-    """The class of a line, by what it says of itself."""
+    """Return the class of a line, according to its own content."""
     line = parsed_line(row)
     if isinstance(line, LeftOut):
         return LineClass.FOREIGN if line is LeftOut.FOREIGN else LineClass.OTHER
@@ -108,13 +108,15 @@ def class_of(row: bytes, newest: AnyKept) -> LineClass:
 def rest_of_day(
     files: Iterable[tuple[str, bytes]], day: str, retention: Retention, newest: AnyKept
 ) -> DayRest:
-    """What stays of the files of a day, each a name and its content."""
+    """Decide which lines of a day's files stay; `files` are names with their content."""
     rests, kept, dropped = list[FileRest](), Counter[LineClass](), Counter[LineClass]()
     first_days = {kind: retention.first_day(kind) for kind in LineClass}
     for name, data in files:
         rows, stay = rows_of(data), list[int]()
         for number, row in enumerate(rows):
             line_class = class_of(row, newest)
+            # ISO dates are ordered like text, and the empty text for "no limit" comes before all of
+            # them.
             if day >= first_days[line_class]:
                 stay.append(number)
                 kept[line_class] += 1
@@ -126,5 +128,5 @@ def rest_of_day(
 
 
 def rows_of(data: bytes) -> list[bytes]:
-    """The lines of a file."""
+    """Return the lines of a file."""
     return [row for row in data.split(b"\n") if row]

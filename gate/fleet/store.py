@@ -1,4 +1,4 @@
-"""What a place that keeps lines of verdicts has to do."""
+"""The protocol of a store for lines of verdicts."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Protocol
 
 
 class HistoryStore(Protocol):
-    """Files of lines by their names; every failure is a `GateError`."""
+    """A store of files with lines, by name; every failure is a `GateError`."""
 
     @property
     def shown(self) -> str:
-        """What the store is called in a sentence."""
+        """The store's name in a sentence."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep a file; one of this name is the same one."""
+        """Store a file; a file that has this name already has the same content."""
         ...
 
     def names(self, since: date) -> Iterator[str]:
-        """The names from a day on, in their order."""
+        """Yield the names from a day on, in order."""
         ...
 
     def read(self, name: str) -> bytes:
-        """The content of a file."""
+        """Return a file's content."""
         ...
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files whose lines are in another one, or past their time; else `SettingsError`."""
+        """Remove files that are joined into others or expired; `SettingsError` if impossible."""
         ...

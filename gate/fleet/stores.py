@@ -1,8 +1,8 @@
-"""Where the lines of a history are kept: every store has immutable files of lines, by their day.
+"""Where the lines of a history are stored: immutable files of lines, in folders by day.
 
-A file is `DAY/TIME-GATE-DIGEST.jsonl`, its name made of its content. So two writers never meet, a
-line that is written twice is the same file, and nothing has to be read before it is written.
-`compact` joins the files of a day into batches: each is written before what is in it is removed.
+A file is named `DAY/TIME-GATE-DIGEST.jsonl`, after its content. So two writers never conflict, a
+line that is written twice is the same file, and writing needs no reading. `compact` joins a day's
+files into batches. It writes each batch before it removes the batch's sources.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gate.text.digests import sha256_hex
 from gate.verdict.history import HistoryLine, RollbackLine, line_bytes
 
 MAX_NAMES: Final = 2_000_000
-# of a day, or of the batches that it was joined to
+# the limit for a day, or for the batches that it was joined into
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 BATCH_BYTES: Final = 64 * 1024 * 1024
 DIGITS: Final = 16
@@ -33,26 +33,26 @@ DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 
 
 def line_name(line: HistoryLine | RollbackLine) -> str:
-    """The name of the file of one line."""
+    """Return the file name of one line."""
     data = line_bytes(line)
     when = datetime.fromisoformat(line.judged_at).astimezone(UTC)
     return f"{when:%Y-%m-%d}/{when:%H%M%S}-{line.gate_id}-{sha256_hex(data)[:DIGITS]}.jsonl"
 
 
 def branch_path(name: str) -> str:
-    """Where a file of lines is on the branch."""
+    """Return the path of a file of lines on the branch."""
     return f"{LINES}/{name}"
 
 
 def append(store: HistoryStore, line: HistoryLine | RollbackLine) -> str:
-    """Keep a line; its name in the store."""
+    """Store a line, and return its file's name in the store."""
     name = line_name(line)
     store.write(name, line_bytes(line) + b"\n")
     return name
 
 
 class FolderStore:
-    """A folder, which may be shared by machines."""
+    """The `HistoryStore` in a folder, which several machines may share."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self._folder = folder
@@ -64,12 +64,12 @@ class FolderStore:
         return str(self._folder)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all."""
+        """Write a file completely or not at all."""
         with self._files.replacing(self._folder / name) as file:
             file.write(data)
 
     def names(self, since: date) -> Iterator[str]:
-        """The names from a day on, in their order."""
+        """Yield the names from a day on, in order."""
         for day in self._days(since):
             if self._files.is_folder(self._folder / day):
                 for name in self._files.list_names(self._folder / day, max_names=MAX_NAMES):
@@ -77,7 +77,7 @@ class FolderStore:
                         yield f"{day}/{name}"
 
     def strays(self, since: date) -> int:
-        """How many links and files have the name of a day: nothing in them is read."""
+        """Return the number of links and files that are named like a day; they are not read."""
         return sum(not self._files.is_folder(self._folder / day) for day in self._days(since))
 
     def _days(self, since: date) -> Iterator[str]:
@@ -86,7 +86,7 @@ class FolderStore:
                 yield day
 
     def rows(self, name: str, longest: int) -> Iterator[bytes]:
-        """The lines of a file one by one; of a longer one only its beginning."""
+        """Yield the lines of a file one by one; a longer line is cut to `longest` + 1 bytes."""
         with self._files.open_binary(self._folder / name, max_bytes=MAX_FILE_BYTES) as file:
             while row := file.readline(longest + 1):
                 yield row.rstrip(b"\n")
@@ -94,27 +94,27 @@ class FolderStore:
                     row = file.readline(longest + 1)
 
     def has(self, name: str) -> bool:
-        """Whether something of this name is there, a link included."""
+        """Return whether anything has this name, even a link."""
         return self._files.exists(self._folder / name)
 
     def read(self, name: str) -> bytes:
-        """The content of a file; no link is followed."""
+        """Return a file's content, following no link."""
         return self._files.read_bytes(self._folder / name, max_bytes=MAX_FILE_BYTES)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files."""
+        """Remove files; a missing file is no error."""
         for name in names:
-            # another call may have joined it too
+            # another call may have joined and removed it too
             remove(self._folder / name)
 
 
 def compact(store: HistoryStore, since: date, until: date) -> int:
-    """Join the files of each day before `until` into batches; how many files went into others.
+    """Join the files of each day before `until` into batches; return how many files were joined.
 
-    Lines are neither parsed nor changed, and one that is there twice is kept once. Whatever ends
-    this call, and however many do the same, each line is in one file at least.
+    Lines are neither parsed nor changed, and a duplicate line is kept once. If this call is
+    interrupted, or several run at once, each line is still in at least one file.
     """
-    # refused before anything is written
+    # Raises at once for a store that cannot remove files, before anything is written.
     store.remove(())
     joined = 0
     for day, names in by_day(store.names(since)):
@@ -126,7 +126,7 @@ def compact(store: HistoryStore, since: date, until: date) -> int:
 
 
 def by_day(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Names in their order, those of each day together."""
+    """Group sorted names by day."""
     day, rows = "", list[str]()
     for name in names:
         if name[:10] != day:
@@ -145,7 +145,7 @@ def _joined(store: HistoryStore, day: str, names: list[str]) -> int:
     def close() -> None:
         nonlocal rows, size_bytes, sources
         if sources:
-            # sorted, so that a reader can merge files without holding them
+            # Sorted by time, so that a reader can merge files without holding them in memory.
             batches.append((b"".join(row + b"\n" for row in sorted(rows, key=_time)), sources))
         rows, size_bytes, sources = {}, 0, []
 
@@ -153,9 +153,9 @@ def _joined(store: HistoryStore, day: str, names: list[str]) -> int:
         try:
             data = store.read(name)
         except StorageError:
-            # a link, or what another call has joined meanwhile
+            # a link, or a file that another call has joined meanwhile
             continue
-        # a full batch of an earlier call stays as it is
+        # A full batch of an earlier call is not joined again.
         if len(data) >= BATCH_BYTES:
             continue
         if size_bytes + len(data) > 2 * BATCH_BYTES:
@@ -175,20 +175,20 @@ def _joined(store: HistoryStore, day: str, names: list[str]) -> int:
 
 
 def batch_name(day: str, data: bytes) -> str:
-    """The name of a file of several lines."""
+    """Return the name of a file of several lines."""
     return f"{day}/{BATCH}{sha256_hex(data)[:DIGITS]}.jsonl"
 
 
 def _time(row: bytes) -> bytes:
-    """When a line says that it was made, as its bytes have it."""
+    """Return the bytes of the time that a line states."""
     match = JUDGED_AT.search(row)
     return match[1] if match else b""
 
 
 def mirror(store: HistoryStore, since: date, folder: FolderStore) -> int:
-    """Copy the files of a store from a day on that the folder lacks; how many those were.
+    """Copy the files of a store from a day on that the folder lacks; return how many were copied.
 
-    What the store no longer has is removed from the folder, after all that it has now is there.
+    Afterwards, files that the store no longer has are removed from the folder.
     """
     gone, copied = set(folder.names(since)), 0
     for name in store.names(since):

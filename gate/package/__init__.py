@@ -1,1 +1,1 @@
-"""Packages: statement, seals, keys, verification."""
+"""Reproducibility packages: archive, statements, seals, keys and verification."""

@@ -1,8 +1,8 @@
-"""`aibom.cdx.json`: how the model was trained, in the words of CycloneDX 1.6 (ECMA-424).
+"""Write `aibom.cdx.json`: how the model was trained, in the terms of CycloneDX 1.6 (ECMA-424).
 
-An ML-BOM with a formulation, which scanners and registries read: the model, the data sets by their
-SHA-256, the packages that the training imported, its command, configuration and last metrics. All
-of it is in the package's other documents too, and is derived from them alone.
+It is an ML-BOM with a formulation, which scanners and registries read. It lists the model, the data
+sets with their digests, the packages that the training imported, its command, configuration and
+last metrics. Everything in it comes from the package's other documents.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ Part = dict[str, object]
 def aibom(
     verdict: Verdict, evidence: EvidenceSet, request: GateRequest, state_sha256: str
 ) -> bytes:
-    """The same bytes for the same verdict; `state_sha256` is the digest of the state's file.
+    """Return the document; equal verdicts give equal bytes.
 
-    Empty digests leave out what they are of.
+    `state_sha256` is the SHA-256 of the file with the captured state. An empty digest is left out
+    of the document, together with its entry.
     """
     data = [_data(number, verdict) for number in range(len(verdict.data))]
     document: Part = {
@@ -58,7 +59,8 @@ def aibom(
         ],
         "formulation": [_formula(verdict, request)],
     }
-    # no random number: the package of one verdict is the same bytes every time
+    # Derived from the content rather than drawn at random: the package of one verdict must have the
+    # same bytes every time.
     name = sha256_hex(canonical_json(document))
     document["serialNumber"] = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{SCHEMA}#{name}')}"
     return json.dumps(document, indent=2, sort_keys=True).encode("ascii") + b"\n"
@@ -106,7 +108,8 @@ def _data_ref(number: int) -> str:
 def _data(number: int, verdict: Verdict) -> Part:
     data_set = verdict.data[number]
     facts = {
-        # over the listing of its files, docs/data.md; a file's own hash is another thing
+        # A digest over the list of the data's files (docs/data.md), so not under `hashes`, where
+        # tools expect a file's own SHA-256.
         "data_sha256": data_set.sha256,
         "kind": data_set.kind.value,
         "files": str(data_set.files),
@@ -122,17 +125,19 @@ def _data(number: int, verdict: Verdict) -> Part:
 
 
 def _packages(evidence: EvidenceSet) -> Iterator[Part]:
-    """What the first strict run imported, as packages of PyPI unless they came from elsewhere."""
+    """Yield the packages that the first strict run imported, those from PyPI with a package URL."""
     environment = evidence.runs_of(RunMode.STRICT)[0].environment
     imported = set(environment.imported)
     for text in environment.packages:
         name, _, version = text.partition("==")
         if name not in imported or not version:
             continue
-        # Package URL, the type `pypi`: lower case, no underscores; a slash would be a namespace
+        # Package URL of type `pypi`: lower case and no underscores. An unescaped slash would begin
+        # a namespace.
         spelt = quote(name.lower().replace("_", "-"), safe="")
         purl = f"pkg:pypi/{spelt}@{quote(version, safe='')}"
-        # ranks may have two versions of one package, and a reference is one thing's alone
+        # The reference includes the version: ranks may import two versions of one package, and
+        # references must be unique.
         part: Part = {"type": "library", "bom-ref": f"package-{text}", "name": name}
         part["version"] = version
         if name not in environment.origins:

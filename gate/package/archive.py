@@ -1,8 +1,9 @@
-"""Reading a package: one pass over untrusted bytes, every header held against our own.
+"""Read a package in one pass, as untrusted bytes: only an archive that the gate writes is accepted.
 
-Both digests read the same pieces of memory, each in a thread of its own and some pieces behind the
-caller, who writes or reads meanwhile: so nobody waits for the other at every piece. hashlib lets go
-of the interpreter for all but tiny pieces.
+`packing.py` uses the same digests when it writes. Each of the two digests (whole package, current
+file) has its own thread. The caller goes on reading or writing while the threads hash the pieces
+before, so nobody waits at every piece. hashlib releases the interpreter lock for all but tiny
+pieces, so the threads do run at the same time.
 """
 
 from __future__ import annotations
@@ -29,35 +30,40 @@ from gate.package.ustar import (
     parse_header,
 )
 
-# for less, waking a thread takes longer than hashing
+# Waking a thread takes longer than hashing fewer bytes than this.
 LEAST_BYTES: Final = 64 * 1024
-# How far a digest may be behind, and in which pieces. Of 128 KiB to 4 MiB on two cores 2 MiB took
-# the least time; twice as far behind was a little faster still, for twice the memory.
+# How many pieces a digest may lag behind, and the size of a piece. Measured on two cores with
+# pieces of 128 KiB to 4 MiB: 2 MiB took the least time. Twice the lag was slightly faster, for
+# twice the memory.
 BEHIND: Final = 6
 PIECE_BYTES: Final = 2 * 1024 * 1024
 Piece = bytes | memoryview
 
 
 def new_pieces() -> Iterator[memoryview]:
-    """Memory for pieces that are handed to `TwoDigests.inside` in turns, without end."""
-    # taken once: fresh memory for every piece takes as long as writing it
+    """Yield buffers of `PIECE_BYTES` for `TwoDigests.inside`, the same few in turn, without end."""
+    # Allocated once, because touching fresh memory for every piece takes as long as writing it.
+    # One buffer more than `BEHIND`: the caller fills it while the threads still read the others.
     return cycle([memoryview(bytearray(PIECE_BYTES)) for _ in range(BEHIND + 1)])
 
 
 class Readable(Protocol):
-    """What is read into memory that is there already, as every file of Python can."""
+    """A binary stream that fills an existing buffer, as every binary file of Python does."""
 
     def read(self, size: int, /) -> bytes:
-        """As `io.RawIOBase.read`."""
+        """Read up to `size` bytes, as `io.RawIOBase.read` does."""
         ...
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """As `io.BufferedIOBase.readinto`."""
+        """Fill the buffer as far as possible, as `io.BufferedIOBase.readinto` does."""
         ...
 
 
 class _Digest:
-    """A digest that a thread works on; one that is not started does so in the caller's."""
+    """One SHA-256, computed by a thread that the first call of `take` starts.
+
+    Until then a caller may update `sha256` itself; afterwards only after `settle`.
+    """
 
     def __init__(self) -> None:
         self.sha256 = hashlib.sha256()
@@ -67,8 +73,9 @@ class _Digest:
         self._thread: Thread | None = None
 
     def take(self, piece: Piece) -> None:
-        """Digest a piece in time; it must not change before `BEHIND` more have been taken."""
+        """Queue a piece for the thread; its bytes must not change before `BEHIND` more pieces."""
         if self._thread is None:
+            # a daemon thread cannot keep the process alive if `end` is never reached
             self._thread = Thread(target=self._work, daemon=True)
             self._thread.start()
         self._pieces.put(piece)
@@ -76,13 +83,13 @@ class _Digest:
         self.settle(BEHIND)
 
     def settle(self, left: int = 0) -> None:
-        """Wait until no more than so many pieces are left."""
+        """Wait until at most `left` queued pieces are not digested yet."""
         while self._left > left:
             self._done.get()
             self._left -= 1
 
     def end(self) -> None:
-        """End the thread."""
+        """Stop the thread and wait for it, if one was started."""
         if self._thread is not None:
             self._pieces.put(None)
             self._thread.join()
@@ -94,50 +101,51 @@ class _Digest:
 
 
 class TwoDigests:
-    """The digest of everything, and that of the file that is being read or written now."""
+    """The SHA-256 of a whole package and the one of its current file, updated together."""
 
     def __init__(self) -> None:
         self._whole = _Digest()
         self._file = _Digest()
 
     def begin_file(self) -> None:
-        """From here on a new file is digested."""
+        """Start the digest of the next file."""
         self._file.settle()
         self._file.sha256 = hashlib.sha256()
 
     def around(self, data: bytes) -> None:
-        """Bytes that belong to no file: headers, padding, the end."""
+        """Add bytes that belong to no file: a header, padding, or the end mark."""
         self._whole.settle()
         self._whole.sha256.update(data)
 
     def inside(self, data: Piece) -> None:
-        """Bytes of the file; `data` must not change before `BEHIND` more calls."""
+        """Add bytes of the current file; `data` must not change before `BEHIND` more calls."""
         for digest in (self._whole, self._file):
             if len(data) < LEAST_BYTES:
+                # in order: the queued pieces come before this one
                 digest.settle()
                 digest.sha256.update(data)
             else:
                 digest.take(data)
 
     def file_digest(self) -> str:
-        """Of the file so far, in hexadecimal."""
+        """Return the SHA-256 of the current file so far, in hexadecimal."""
         self._file.settle()
         return self._file.sha256.hexdigest()
 
     def whole_digest(self) -> str:
-        """Of everything so far, in hexadecimal."""
+        """Return the SHA-256 of the package so far, in hexadecimal."""
         self._whole.settle()
         return self._whole.sha256.hexdigest()
 
     def end(self) -> None:
-        """End both threads."""
+        """Stop both threads."""
         self._whole.end()
         self._file.end()
 
 
 @contextmanager
 def two_digests() -> Iterator[TwoDigests]:
-    """Both digests, with their threads while the body runs."""
+    """Provide a `TwoDigests` and stop its threads when the body ends, also by an exception."""
     digests = TwoDigests()
     try:
         yield digests
@@ -149,11 +157,12 @@ MAX_KEPT_BYTES = 64 * 1024 * 1024
 
 
 def read_archive(stream: BinaryIO, *, size_bytes: int, keep: frozenset[str]) -> Archive:
-    """Read a package of exactly `size_bytes`, holding the content of the members in `keep`.
+    """Read a package of exactly `size_bytes` and return its members with their digests.
 
-    Raises `AttestationError` for anything that `gate.package.packing` does not write:
-    links and folders, unsafe, unsorted or colliding names, bytes after the end, a kept member above
-    `MAX_KEPT_BYTES`. Nothing is written to disk and no name is followed.
+    Only the members named in `keep` have their content in the result. Nothing is written to disk
+    and no name is followed. Raises `AttestationError` for anything that `gate.package.packing` does
+    not write: links and folders, unsafe, unsorted or colliding names, bytes after the end, or a
+    kept member above `MAX_KEPT_BYTES`.
     """
     with two_digests() as digests:
         return _read(_DigestingReader(stream, size_bytes, digests), size_bytes, keep)
@@ -167,7 +176,7 @@ def _read(reader: _DigestingReader, size_bytes: int, keep: frozenset[str]) -> Ar
             hint="It is incomplete or was made by another tool; fetch it again.",
         )
     names = [member.name for member in members]
-    # one order only: so the same members can have no second package
+    # One order only, so that the same members cannot make two different packages.
     if names[:-1] != sorted(names[:-1]):
         raise not_canonical()
     check_names(names)
@@ -176,7 +185,7 @@ def _read(reader: _DigestingReader, size_bytes: int, keep: frozenset[str]) -> Ar
 
 
 class _DigestingReader:
-    """Hands out exactly what is asked for, and no more than the size that was announced."""
+    """Reads exactly the bytes asked for, digests them, and never exceeds the announced size."""
 
     def __init__(self, stream: BinaryIO, size_bytes: int, digests: TwoDigests) -> None:
         self._stream = stream
@@ -185,15 +194,16 @@ class _DigestingReader:
         self._pieces = new_pieces()
 
     def around(self, count: int) -> bytes:
-        """Bytes that belong to no member."""
+        """Read and return `count` bytes that belong to no member."""
         data = self._take(count)
         self.digests.around(data)
         return data
 
     def inside(self, count: int) -> memoryview:
-        """Bytes of the member that is being read, as many as a piece holds.
+        """Read up to `count` bytes of the current member, at most one piece.
 
-        They stay for a while, as `TwoDigests.inside` wants it, and then others take their place.
+        The buffer is reused: its content is valid for `BEHIND` more calls, as
+        `TwoDigests.inside` requires. Raises `AttestationError` when the package ends before.
         """
         view = next(self._pieces)[:count]
         if len(view) > self.left or not self._fill(view):
@@ -212,7 +222,8 @@ class _DigestingReader:
         return True
 
     def _take(self, count: int) -> bytes:
-        # a header's size is a claim: it is held against what is left before a byte of it is read
+        # The size in a header is a claim: compare it with what is left before reading or
+        # allocating.
         data = self._stream.read(count) if count <= self.left else b""
         if len(data) != count:
             raise _truncated()
@@ -240,6 +251,7 @@ def _members(reader: _DigestingReader, keep: frozenset[str]) -> Iterator[Archive
 
 
 def _member(reader: _DigestingReader, name: str, size_bytes: int, *, kept: bool) -> ArchiveMember:
+    # Only kept members are held in memory, so only their size has this limit.
     if kept and size_bytes > MAX_KEPT_BYTES:
         raise AttestationError(
             f"{name} in the package has {size_bytes:,} bytes, the limit is {MAX_KEPT_BYTES:,}",
@@ -266,8 +278,9 @@ def _member(reader: _DigestingReader, name: str, size_bytes: int, *, kept: bool)
 
 
 def _check_end(reader: _DigestingReader, size_bytes: int) -> None:
-    """One block of the end mark is read already; the rest of the record holds nothing."""
+    """Refuse anything but zeros after the first block of the end mark, which is read already."""
     rest = END_BYTES - BLOCK_BYTES
+    # The size has to be the smallest multiple of a record that holds the content, as tar pads it.
     if size_bytes % RECORD_BYTES or not rest <= reader.left < rest + RECORD_BYTES:
         raise not_canonical()
     if any(reader.around(reader.left)):

@@ -1,4 +1,9 @@
-"""What is in a package, recomputed: the roots that its seal names, and a model file beside it."""
+"""Check what a package contains: recompute its states' roots, and compare a model file with them.
+
+Both questions parse checkpoints, which are untrusted bytes. `repro-gate verify` asks the first one
+after the seal was verified; a model file that a user names is compared with the sealed state by
+`check_model`.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +37,19 @@ from gate.system.files.port import Files
 from gate.text.untrusted_text import safe_line, short_text
 
 SHOWN: Final = 3
-# leaves that make a reader import something, and what it does with that
+# Kinds of leaves that make a reader import something, with the verb for a message: an object's
+# constructor is called, a name is only imported.
 OBJECT: Final = "object"
 CODE: Final = {OBJECT: "calls", "name": "imports"}
 NUMBERS: Final = frozenset(
     ("none", "bool", "int", "float", "empty map", "empty sequence", "empty set")
 )
-# the beginning of a step of a path, and a step of what an object is made from
+# STEP matches where a step of a leaf's path begins. PART_OF_OBJECT matches a step such as `/~args`,
+# which is something that an object is made from.
 STEP: Final = re.compile(r"[/\[{<]")
 PART_OF_OBJECT: Final = re.compile(r"/~[a-z]")
-# what an optimizer keeps of a parameter, in the gate's capture and in torch's own state_dict
+# What an optimizer keeps for each parameter is below `state`, both in the gate's capture and in
+# torch's own state_dict.
 KEPT_STATE: Final = re.compile(r"/state(?=[/{])")
 NAME: Final = re.compile(r"[A-Za-z_]\w*")
 Kept = Counter[tuple[str, bytes]]
@@ -49,10 +57,11 @@ OTHER_HINT: Final = "The seal and the package do not belong together; do not use
 
 
 def check_states(package: Path, states: States, files: Files) -> tuple[StateName, ...]:
-    """Recompute the root of each packed state; which were, in the order of the seal.
+    """Recompute the root of each packed state and return the names of these states, in seal order.
 
-    A state without a place in the package cannot be. Raises `AttestationError` where a root is
-    another than the seal names, and `EvidenceError` for a state that cannot be read.
+    A state that the package does not hold (`member` is empty) is skipped, because nothing can be
+    recomputed. Raises `AttestationError` when a root differs from the sealed one, and
+    `EvidenceError` when a state cannot be read.
     """
     packed = tuple(state for state in states if state.member)
     with open_package(files, package) as opened:
@@ -69,7 +78,7 @@ def check_states(package: Path, states: States, files: Files) -> tuple[StateName
 
 def _digested(opened: PackagedStates, state: StateRoots) -> StateDigest:
     if state.name is StateName.CAPTURED:
-        # nothing is left out of what the harness captured
+        # No exclusions: the root of a captured state covers everything that the harness captured.
         return digest_state(opened.captured(), exclusions=(), max_bytes=MAX_BYTES)
     content = opened.saved(state.member)
     return digest_state(content, exclusions=opened.saved_exclusions(), max_bytes=MAX_BYTES)
@@ -88,15 +97,15 @@ def _check(state: StateRoots, digested: StateDigest) -> None:
 
 
 def check_model(model: Path, package: Path, files: Files) -> ModelCheck:
-    """Compare a model file, or a folder, with the state in a package whose seal was verified.
+    """Compare a model file, or a folder, with the states in a package whose seal was verified.
 
-    Tensors are compared by type, shape and bytes. Their names may stand below other keys
-    (`state_dict`, `module.`), as long as one beginning is common to all of them. All else in the
-    file has to be in the sealed state at the same place. Raises `EvidenceError` for a file that
-    cannot be read.
+    Tensors are compared by type, shape and bytes. Their names may be below other keys than in the
+    package (`state_dict`, `module.`), provided that all of them share the same prefix. Everything
+    else in the file must be in a sealed state at the same place; the result lists what is not.
+    Raises `EvidenceError` for a file that cannot be read.
     """
     shown = safe_line(str(model))
-    # with what a comparison of runs leaves out: an object is one, whatever its key is called
+    # Without exclusions: an excluded key could hold an object, which runs code when it is loaded.
     with open_state(
         files, model, shown, max_bytes=MAX_BYTES, unknown=UnknownContent.BYTES
     ) as content:
@@ -111,7 +120,7 @@ def check_model(model: Path, package: Path, files: Files) -> ModelCheck:
     printed = {leaf.path for leaf in without_excluded(content.leaves, DEFAULT_EXCLUSIONS)[0]}
     return ModelCheck(
         shown=shown,
-        # the one that `repro-gate digest` prints
+        # the root that `repro-gate digest` prints, which leaves the default exclusions out
         root=roots_of(leaf for leaf in digested.leaves if leaf.path in printed).whole,
         identical=any(state.roots == digested.roots for state in sealed),
         parts=(_model(sealed, digested), _optimizer(sealed, digested)),
@@ -126,13 +135,14 @@ def _tensors(state: StateDigest, part: str) -> tuple[LeafDigest, ...]:
 
 
 def _model(sealed: Sequence[StateDigest], digested: StateDigest) -> CheckedPart:
-    """Against the capture, or against what the script saved where that fits better.
+    """Compare the model with the captured and the saved state; return the better match.
 
-    A script may save an average of its weights, or weights in another type.
+    The two may differ legitimately: a script may save an average of its weights, or weights in
+    another type.
     """
     own = _named(_tensors(digested, MODEL))
     states = [_named(_tensors(state, MODEL)) for state in sealed]
-    # what the script saved need not hold a model
+    # A package need not contain a saved model: without one, only the capture is compared.
     return _best(_compared(MODEL, state, own) for state in (states[0], *filter(None, states[1:])))
 
 
@@ -141,12 +151,12 @@ def _best(parts: Iterable[CheckedPart]) -> CheckedPart:
 
 
 def _named(leaves: Iterable[LeafDigest]) -> dict[str, LeafDigest]:
-    """Leaves by name, without the beginning that all names have in common."""
+    """Map names to leaves; a name is the leaf's path without the prefix that all paths share."""
     paths = {leaf.path: leaf for leaf in leaves}
     if len(paths) == 1:
-        # all of a single name would be common
+        # With a single path the shared prefix would be the whole path, so keep its last step.
         return {path.rpartition("/")[2]: leaf for path, leaf in paths.items()}
-    # what the first and the last in order have in common, all between them have too
+    # The prefix shared by the first and the last path in sorted order is shared by all of them.
     ends = zip(min(paths, default=""), max(paths, default=""), strict=False)
     common = "".join(end for end, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
     start = max(common.rfind(end) for end in "/.") + 1
@@ -160,7 +170,8 @@ def _compared(
         return CheckedPart(name=name, answer=PartMatch.ABSENT, sealed=len(sealed), equal=0)
     own = {key: leaf.digest for key, leaf in digested.items()}
     differing = [key for key, leaf in sealed.items() if own.get(key, leaf.digest) != leaf.digest]
-    # also where another has its bytes: that two weights are tied, equal bytes do not show
+    # A missing tensor counts even if another tensor has its bytes: equal bytes do not prove that
+    # two weights are tied.
     missing = sorted(sealed.keys() - digested.keys())
     further = len(digested.keys() - sealed.keys())
     same = not (differing or missing or further) and bool(sealed)
@@ -176,7 +187,10 @@ def _compared(
 
 
 def _optimizer(sealed: Sequence[StateDigest], digested: StateDigest) -> CheckedPart:
-    """By content and last name: each framework numbers the places of this state in its own way."""
+    """Compare the optimizer's tensors by last name and content, and return the better match.
+
+    Places are ignored, because each framework numbers the parameters of this state differently.
+    """
     own = _counted(digested)
     return _best(_compared_optimizer(_counted(state), own) for state in sealed)
 
@@ -199,15 +213,19 @@ def _counted(state: StateDigest) -> Kept:
 
 
 def _last_name(path: str) -> str:
-    """`exp_avg` of `/optimizer/state{0}/exp_avg`: two moments have one shape and are not one."""
+    """Return `exp_avg` for `/optimizer/state{0}/exp_avg`.
+
+    Two moments of one parameter have the same shape, so without the name they could be swapped
+    unnoticed.
+    """
     return str(NAME.findall(path)[-1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _SealedLeaves:
-    """All leaves of the sealed states: (place, digest), places, and digests of random states.
+    """All leaves of the sealed states: (path, digest) pairs, paths, and digests of random states.
 
-    What is in a file of a folder has its place in the folder too.
+    A leaf in a file of a saved folder is listed twice: with the file name in its path and without.
     """
 
     leaves: frozenset[tuple[str, bytes]]
@@ -227,7 +245,7 @@ def _sealed_leaves(states: Sequence[StateDigest]) -> _SealedLeaves:
 
 
 def _places(path: str) -> tuple[str, str]:
-    """A path, and what is left of it without its first step; empty where that was the only one."""
+    """Return the path, and the path without its first step or empty if it has only one."""
     step = STEP.search(path, 1)
     return path, path[step.start() :] if step else ""
 
@@ -238,10 +256,12 @@ def _beside(
     sealed: _SealedLeaves,
     rules: Sequence[Exclusion],
 ) -> tuple[Beside, Beside]:
-    """What no answer about model and optimizer is about, and that the sealed run had nowhere.
+    """Return the leaves that no sealed state has, as (may matter when loaded, plain values).
 
-    An object runs code when it is loaded, and the weights below a key such as `best` may be the
-    ones that somebody loads. The second are plain values alone.
+    Tensors of the model and the optimizer are left out, because `CheckedPart` covers them. A leaf
+    may matter for two reasons: an object runs code when it is loaded, and weights below a key such
+    as `best` may be the ones that somebody loads. A plain value (a number, a text, a time) does
+    neither.
     """
     kept = {leaf.path for leaf in without_excluded(leaves, rules)[0]}
     objects = {leaf.path for leaf in digested.leaves if leaf.kind == OBJECT}
@@ -251,35 +271,39 @@ def _beside(
         plain = leaf.path not in kept or _is_plain_number(leaf, sealed, objects)
         plain = plain and leaf.shape is None and leaf.kind not in CODE
         (values if plain else beyond).append(leaf)
-    # what runs code is named first
+    # leaves that run code first, because only the first `SHOWN` are named
     beyond.sort(key=lambda leaf: leaf.kind not in CODE)
     data = {leaf.path: leaf.data for leaf in leaves if isinstance(leaf, ValueLeaf)}
     return _beside_of(beyond, data, sealed), _beside_of(values, data, sealed)
 
 
 def _unsealed(digested: StateDigest, sealed: _SealedLeaves) -> Iterator[LeafDigest]:
-    """What is at no place of the sealed states, model and optimizer aside."""
+    """Yield the leaves that no sealed state has at the same place, except model and optimizer."""
+    # The comparison of model and optimizer already answers for these tensors.
     asked = {leaf.path for leaf in (*_tensors(digested, MODEL), *_kept_tensors(digested))}
     common = _common_steps([leaf.path for leaf in digested.leaves])
     for leaf in digested.leaves:
         places = {(leaf.path, leaf.digest), (leaf.path[common:], leaf.digest)}
+        # A random state may be saved anywhere in the file, so only its bytes count.
         random = leaf.part == RANDOM and leaf.shape is not None and leaf.digest in sealed.random
         if leaf.path not in asked and not random and sealed.leaves.isdisjoint(places):
             yield leaf
 
 
 def _common_steps(paths: Sequence[str]) -> int:
-    """How many characters the steps have that all paths have in common, but for the last step."""
-    # what the first and the last in order have in common, all between them have too
+    """Return the length of the leading steps that all paths share, not counting any last step."""
+    # the same shortcut as in `_named`
     ends = zip(min(paths, default=""), max(paths, default=""), strict=False)
     common = "".join(end for end, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
     return max((step.start() for step in STEP.finditer(common)), default=0)
 
 
 def _is_plain_number(leaf: LeafDigest, sealed: _SealedLeaves, objects: set[str]) -> bool:
-    """Whether it contradicts nothing sealed, and is no part of a model or an object.
+    """Whether a leaf is a value that cannot change a loaded model.
 
-    An optimizer and a random state name their parts, so a text of theirs is one too.
+    False if the sealed states have a different value at its place, or if the leaf belongs to a
+    model or an object. Text is plain only in an optimizer or a random state, which use it to name
+    their parts.
     """
     above = objects and any(
         leaf.path[: step.start()] in objects for step in STEP.finditer(leaf.path)
@@ -299,7 +323,7 @@ def _beside_of(
 
 
 def _told_leaf(leaf: LeafDigest, data: Mapping[str, bytes], sealed: _SealedLeaves) -> str:
-    """For example `'/extra' calls 'timeit.timeit' when it is loaded`."""
+    """Describe a leaf, for example `'/extra' calls 'timeit.timeit' when it is loaded`."""
     shown = short_text(leaf.path)
     if leaf.kind in CODE:
         name = data[leaf.path].decode("utf-8", "replace").replace(":", ".")

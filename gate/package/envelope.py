@@ -1,7 +1,7 @@
-"""Signed bytes: DSSE and a Sigstore bundle, written and read strictly.
+"""Sign bytes and read signed bytes, in two written forms: bare DSSE and a Sigstore bundle.
 
-Formats: DSSE protocol 1.0.2 and Sigstore bundle v0.3. Both are read strictly: what is not signed
-and not needed has no place in a seal, so an unknown key is refused.
+Formats: DSSE protocol 1.0.2 and Sigstore bundle v0.3. Both are read strictly, and an unknown key is
+refused: a seal has no room for anything that is neither signed nor needed.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ from gate.text.package_names import MAX_SEAL_BYTES
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """The pre-authentication encoding: what is signed is type and payload, both with length."""
+    """Return the bytes that DSSE signs: payload type and payload, each preceded by its length."""
     kind = payload_type.encode("utf-8")
-    # with its length before each part, no other type
-    # and payload give the same bytes (DSSE protocol)
+    # The lengths make the encoding unambiguous: no other type and payload give the same bytes (DSSE
+    # protocol).
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
 def sign(payload: bytes, payload_type: str, signer: Signer) -> Envelope:
-    """An envelope with one signature; ECDSA draws a nonce, so its bytes vary.
+    """Return an envelope with one signature.
 
-    Raises `AttestationError` for a signature that the signer's own public key does not verify.
+    ECDSA draws a random nonce, so signing the same payload twice gives different bytes. Raises
+    `AttestationError` if the signer's own public key does not verify the signature.
     """
     key = public_key(signer.public_key(), "the signer's public key")
-    # over the encoding and never over the payload alone, whose type could then be swapped
+    # Sign the encoding, never the payload alone: the type is then signed too and cannot be swapped.
     message = pae(payload_type, payload)
     value = signer.sign(message)
-    # a key elsewhere can be another one by now, or sign in another form: found out now, not later
+    # A key in a vault or token may have been replaced since, or its signature may have another
+    # encoding. Fail now rather than when somebody verifies the package.
     if not is_signature(key, value, message):
         raise AttestationError(
             "the signer gave a signature that its own public key does not verify",
@@ -57,18 +59,18 @@ def sign(payload: bytes, payload_type: str, signer: Signer) -> Envelope:
 
 
 def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
-    """The trusted key that signed; the caller reports a retired one.
+    """Return the trusted key that signed the envelope; the caller reports a retired key.
 
-    Every trusted key is tried: the key id in an envelope is not signed and decides nothing. An
-    active key is preferred to a retired one; a revoked key never counts. Raises
-    `AttestationError` when no counting key signed.
+    Every trusted key is tried, because the key id in an envelope is not signed and proves nothing.
+    An active key is preferred to a retired one, and a revoked key never counts. Raises
+    `AttestationError` if no active or retired key signed.
     """
     message = pae(envelope.payload_type, envelope.payload)
     signers = [
         key for key in trusted.keys if _signed_by(trusted_public_key(key), envelope, message)
     ]
-    # revoked is in neither round: a key that somebody
-    # else has could have signed anything at any date
+    # REVOKED is missing on purpose: whoever stole the key can sign with any date, so no date in a
+    # seal can rescue it.
     for status in (KeyStatus.ACTIVE, KeyStatus.RETIRED):
         for key in signers:
             if key.status is status:
@@ -88,7 +90,8 @@ def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
 
 
 def _signed_by(key: PublicKey, envelope: Envelope, message: bytes) -> bool:
-    # by the trusted key's algorithm and never the envelope's: nobody can ask for a weaker one
+    # The trusted key's type selects the algorithm, never the envelope: a forger cannot ask for a
+    # weaker one.
     return any(is_signature(key, signature.value, message) for signature in envelope.signatures)
 
 
@@ -108,7 +111,7 @@ DAMAGED_HINT = "The seal was damaged, changed, or made by another tool; fetch it
 
 
 class WireSignature(CamelDocument):
-    """One signature of a bare envelope, base64; `keyid` is a hint only."""
+    """One signature of a bare envelope, in base64; `keyid` is a hint that nobody signs."""
 
     keyid: str = Field(default="", max_length=200)
     sig: str
@@ -117,7 +120,7 @@ class WireSignature(CamelDocument):
 class WireEnvelope(CamelDocument):
     """A bare DSSE envelope as it is written, with exactly one signature.
 
-    DSSE allows more; what a second one says is nobody's here, and it has no room to say it.
+    DSSE allows several. A second signature would be unverified content in a seal, so it is refused.
     """
 
     payload: str
@@ -126,14 +129,14 @@ class WireEnvelope(CamelDocument):
 
 
 class AnonymousSignature(CamelDocument):
-    """The signature of a bundle: verifiers reject a key id that is not their own kind."""
+    """The signature in a bundle, without a key id: verifiers reject one that they did not make."""
 
     keyid: Literal[""] = Field(default="", exclude=True)
     sig: str
 
 
 class BundleEnvelope(CamelDocument):
-    """The envelope of a bundle, which holds exactly one signature."""
+    """The DSSE envelope in a bundle, which has exactly one signature."""
 
     payload: str
     payload_type: str = Field(max_length=200)
@@ -141,20 +144,20 @@ class BundleEnvelope(CamelDocument):
 
 
 class KeyHint(CamelDocument):
-    """Which key: base64 of the SHA-256 of its DER, or what the reader of the bundle asks for."""
+    """Names the key: base64 of its DER's SHA-256, or the form that the reader expects."""
 
     hint: str = Field(max_length=200)
 
 
 class VerificationMaterial(CamelDocument):
-    """Which key to verify with; no log entry, because none is verified."""
+    """The key to verify with; there is no log entry, because a seal by key verifies none."""
 
     public_key: KeyHint
     tlog_entries: tuple[()] = ()
 
 
 class Bundle(CamelDocument):
-    """A Sigstore bundle with a key hint."""
+    """A Sigstore bundle that names its key by a hint instead of a certificate."""
 
     media_type: Literal["application/vnd.dev.sigstore.bundle.v0.3+json"] = BUNDLE_TYPE
     verification_material: VerificationMaterial
@@ -162,7 +165,7 @@ class Bundle(CamelDocument):
 
 
 def write_envelope(envelope: Envelope) -> bytes:
-    """The bare DSSE form of an envelope with one signature; equal envelopes give equal bytes."""
+    """Return an envelope with one signature as bare DSSE; equal envelopes give equal bytes."""
     (signature,) = envelope.signatures
     wire = WireEnvelope(
         payload=encode_base64(envelope.payload),
@@ -173,7 +176,10 @@ def write_envelope(envelope: Envelope) -> bytes:
 
 
 def write_bundle(envelope: Envelope, *, hint: str = "") -> bytes:
-    """The Sigstore form of an envelope with one signature, whose key id is the hint if none is."""
+    """Return an envelope with one signature as a Sigstore bundle.
+
+    `hint` names the key; if it is empty, the key id in base64 is used.
+    """
     (signature,) = envelope.signatures
     named = KeyHint(hint=hint or encode_base64(bytes.fromhex(signature.key_id)))
     return seal_text(
@@ -185,7 +191,7 @@ def write_bundle(envelope: Envelope, *, hint: str = "") -> bytes:
 
 
 def bundle_envelope(envelope: Envelope) -> BundleEnvelope:
-    """An envelope with one signature as a bundle holds it."""
+    """Return an envelope with one signature in the form that a bundle contains."""
     (signature,) = envelope.signatures
     return BundleEnvelope(
         payload=encode_base64(envelope.payload),
@@ -195,15 +201,15 @@ def bundle_envelope(envelope: Envelope) -> BundleEnvelope:
 
 
 def read_envelope(seal: SealFile) -> Envelope:
-    """Read either form; nothing in it is verified yet.
+    """Read a bare envelope or a bundle; nothing in it is verified yet.
 
-    Raises `AttestationError` for what is too large, not strict JSON, not strict base64, has an
-    unknown key or a different number of signatures than its form allows.
+    Raises `AttestationError` for a seal that is too large, or not strict JSON or base64. Also for
+    an unknown key, and for a different number of signatures than the form allows.
     """
     limit = MAX_SEAL_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
-    # this one key tells the forms from each other, before anything else is read: each bundle names
-    # its media type (protobuf-specs, sigstore_bundle.proto), and DSSE has no such field
+    # This one key tells the two forms apart before anything else is read: each bundle names its
+    # media type (protobuf-specs, sigstore_bundle.proto), and DSSE has no such field.
     if "mediaType" not in value:
         bare = read_record(
             WireEnvelope, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT
@@ -220,7 +226,7 @@ def read_envelope(seal: SealFile) -> Envelope:
             hint="Verify it with --certificate-identity and --certificate-oidc-issuer in place of "
             "--trusted-keys.",
         )
-    # read again by a model that knows every key: what is not signed has no room to hide in
+    # Read again with a model that lists every key, so that unsigned content has nowhere to hide.
     bundle = read_record(Bundle, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
     return replace(
         _decoded(bundle.dsse_envelope, seal.name),
@@ -242,11 +248,11 @@ def _decoded(wire: WireEnvelope | BundleEnvelope, name: str) -> Envelope:
 
 
 def encode_base64(data: bytes) -> str:
-    """Standard base64, as every part of a seal is written."""
+    """Return the data in standard base64, the alphabet of everything in a seal."""
     return base64.b64encode(data).decode("ascii")
 
 
 def seal_text(wire: CamelDocument) -> bytes:
-    """One line of canonical JSON, so that `sed` can take a field out of it."""
+    """Return the document as one line of canonical JSON, so that `sed` can extract a field."""
     value = wire.model_dump(mode="json", by_alias=True)
     return canonical_json(value) + b"\n"

@@ -1,7 +1,8 @@
-"""How to verify a package, with this program and without: its README, and shell lines.
+"""Instructions for verifying a package, with this program and without: its README, and shell lines.
 
-The lines of openssl, `sha256sum` and `tar` rest on nothing else; those of cosign and model-signing
-use the key that the first lines took out of the trust file, and the files that they unpacked.
+The lines for openssl, `sha256sum` and `tar` need nothing else. The lines for cosign and
+model-signing use the key that the first lines took from the trust file, and the files that they
+unpacked.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ BARE_ENDING: Final = ".dsse.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrustFile:
-    """A trust file by its path, and which of its keys is meant by its digest."""
+    """A trust file by its path, and the id of the key in it that signed."""
 
     path: str
     key_id: str
@@ -46,12 +47,13 @@ class TrustFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """What is to be verified, by the paths and names that the reader has.
+    """The package and seals to verify, by the paths and names that the reader has.
 
-    `seals` holds one file for each statement. The public key is taken out of `trust`, else from the
-    file `public_key`; without `algorithm` the lines suit both kinds of keys. `model_folder` is the
-    folder of the package that the model's own signature covers. With `identity` the seals are
-    without a key, and `trusted_root` is the file that they rest on, empty for the public services'.
+    `seals` has one file for each statement. The public key is taken from `trust`, or from the file
+    `public_key` if that is None. Without `algorithm` the lines work for both kinds of keys.
+    `model_folder` is the folder of the package that the model's own signature covers. With
+    `identity` the seals were made without a key; `trusted_root` is then the file to verify with,
+    empty for the public services' own.
     """
 
     package: str
@@ -67,7 +69,7 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolSection:
-    """Lines for one tool: what they check, which line the reader has to see, what to type."""
+    """Shell lines for one tool; `title` says what they check and which output to expect."""
 
     tool: str
     title: str
@@ -75,9 +77,10 @@ class ToolSection:
 
 
 def outside_sections(artifact: Artifact) -> tuple[ToolSection, ...]:
-    """All tools that can verify this artifact, in the order in which one rests on the other.
+    """Return the sections of every tool that can verify this artifact, in the order to run them.
 
-    With a key openssl comes first, and the others use what it wrote; a certificate is cosign's.
+    With a key, openssl comes first, because the other tools use the files that it writes. Without a
+    key, only cosign can check the certificate, so cosign comes first.
     """
     by_key = artifact.identity is None
     signed = "the signatures. Must print only 'Verified OK' and 1."
@@ -94,6 +97,7 @@ def outside_sections(artifact: Artifact) -> tuple[ToolSection, ...]:
             lines=file_lines(artifact),
         ),
     ]
+    # Empty if no seal has the form that cosign takes; the section is then left out.
     cosign = _cosign_lines(artifact)
     if cosign:
         title = f"cosign: the {'same ' if by_key else ''}seals. Must print 'Verified OK' for each."
@@ -108,12 +112,12 @@ def outside_sections(artifact: Artifact) -> tuple[ToolSection, ...]:
 
 
 def openssl_lines(artifact: Artifact) -> str:
-    """Shell lines that verify every seal with sed and openssl, from where the paths start.
+    """Return shell lines that verify every seal with sed and openssl.
 
-    The key must come from a place that the reader trusts, such as the protected branch, never from
-    beside the package. What is signed is DSSE's encoding: type and payload, each after its length
-    in bytes. What the lines write goes to a new folder in the system's own for such: names in the
-    reader's own folder could be links of somebody else.
+    The paths are relative to where the reader runs them. The key must come from a place that the
+    reader trusts, such as the protected branch, never from beside the package. DSSE signs type and
+    payload, each preceded by its length in bytes. The lines write to a new folder of `mktemp`:
+    names in the reader's own folder could be links that somebody else placed there.
     """
     signature = _signature_lines(artifact)
     lines = [
@@ -145,6 +149,7 @@ def _signature_lines(artifact: Artifact) -> list[str]:
         return []
     return [
         _field("sig", "$w/$1.sig"),
+        # `pae` of envelope.py, rebuilt in the shell.
         f"printf 'DSSEv1 {len(PAYLOAD_TYPE)} {PAYLOAD_TYPE} %s ' \\",
         """  "$(wc -c < "$w/$1.json" | tr -d ' ')" > "$w/$1.pae" """.rstrip(),
         'cat "$w/$1.json" >> "$w/$1.pae"',
@@ -153,10 +158,10 @@ def _signature_lines(artifact: Artifact) -> list[str]:
 
 
 def _named_in(artifact: Artifact) -> list[str]:
-    """Look for whole objects of the statement, as canonical JSON has them.
+    """Return lines that search a statement for whole objects, in the notation of canonical JSON.
 
-    A bare digest could be in a text that a training or a branch's name chose. In a text of JSON
-    each quotation mark has a backslash before it, so none can hold one of these.
+    A bare digest would also match inside a text that a training or a branch name chose. Whole
+    objects cannot: in a JSON string each quotation mark is escaped by a backslash.
     """
     commit = f'{{"digest":{{"gitCommit":"{artifact.commit}"}},"name":"{COMMIT}"}}'
     whats = ("""'"subject":[{"digest":{"sha256":"'"$sha256"'"},'""", _quoted(commit))
@@ -171,7 +176,7 @@ def _named_in(artifact: Artifact) -> list[str]:
 def _key_verification(algorithm: KeyDetails | None) -> str:
     if algorithm == ECDSA_P256:
         return 'openssl dgst -sha256 -verify "$w/key.pem" -signature "$w/$1.sig" "$w/$1.pae"'
-    # prints another sentence, and takes keys of both kinds from OpenSSL 3 on
+    # pkeyutl takes both kinds of keys from OpenSSL 3 on, but prints a different sentence.
     return (
         'openssl pkeyutl -verify -pubin -inkey "$w/key.pem" -rawin -in "$w/$1.pae" \\\n'
         '    -sigfile "$w/$1.sig" > "$w/told" && echo "Verified OK" || cat "$w/told"'
@@ -179,7 +184,7 @@ def _key_verification(algorithm: KeyDetails | None) -> str:
 
 
 def file_lines(artifact: Artifact) -> str:
-    """Shell lines that unpack into the new folder and compare every file with its sum."""
+    """Return shell lines that unpack the package into the new folder and check every file's sum."""
     return (
         f'mkdir "$w/files" && tar -xf {_quoted(artifact.package)} -C "$w/files"\n'
         f'(cd "$w/files" && sha256sum -c {SUMS_NAME})\n'
@@ -187,7 +192,7 @@ def file_lines(artifact: Artifact) -> str:
 
 
 def _cosign_lines(artifact: Artifact) -> str:
-    """For each seal in the form that cosign takes: bare with a key, else a bundle."""
+    """Return cosign calls for the seals in the form it takes: bare with a key, else bundles."""
     calls = []
     for kind, path in artifact.seals:
         if kind not in PREDICATES or path.endswith(BARE_ENDING) is (artifact.identity is not None):
@@ -199,6 +204,7 @@ def _cosign_lines(artifact: Artifact) -> str:
 
 def _cosign_trust(artifact: Artifact, path: str) -> list[str]:
     if artifact.identity is None:
+        # A seal by key has no entry in a transparency log.
         return ['--key "$w/key.pem" --insecure-ignore-tlog', f"--signature {_quoted(path)}"]
     root = [f"--trusted-root {_quoted(artifact.trusted_root)}"] if artifact.trusted_root else []
     return [
@@ -211,13 +217,16 @@ def _cosign_trust(artifact: Artifact, path: str) -> list[str]:
 
 def _model_lines(artifact: Artifact, signature: str) -> str:
     return (
+        # Without the option, model_signing skips folders such as .github, which the signature
+        # covers.
         f'model_signing verify key "$w/files/{artifact.model_folder}" --no-ignore-git-paths \\\n'
         f'  --signature {_quoted(signature)} --public_key "$w/key.pem"\n'
     )
 
 
 def _key(trust: TrustFile) -> str:
-    """Take the key out of a trust file, whatever its line ends."""
+    """Return a shell line that extracts the key from a trust file with any kind of line ends."""
+    # `[^}]*` stays inside one entry: the next key must not be taken.
     entry = f'"key_id": *"{trust.key_id}"[^}}]*"raw_bytes": *"\\([^"]*\\)"'
     return (
         f"tr '\\n' ' ' < {_quoted(trust.path)} | sed -n 's/.*{entry}.*/\\1/p' | \\\n"
@@ -226,7 +235,7 @@ def _key(trust: TrustFile) -> str:
 
 
 def _field(key: str, target: str) -> str:
-    """Take one base64 field out of a seal, which is a single line, and decode it."""
+    """Return a shell line that decodes one base64 field of a seal, which is a single line."""
     pattern = f's/.*"{key}":"\\([^"]*\\)".*/\\1/p'
     return f"""sed -n '{pattern}' "$2" | openssl base64 -d -A > "{target}" """.rstrip()
 
@@ -236,7 +245,7 @@ def _quoted(text: str) -> str:
 
 
 README_NAME = "README.md"
-# a name that ends with a slash is a folder, whose files are not listed one by one
+# A name that ends with a slash is a folder, listed once instead of file by file.
 MEMBER_MEANINGS = {
     README_NAME: "this page",
     "verdict.json": "the verdict: outcome, findings, comparisons, figures",
@@ -300,9 +309,9 @@ def package_readme(
     package_name: str = "package.tar",
     sign: SigningMethod = SigningMethod.KEY,
 ) -> str:
-    """The README.md of a package, in Markdown; the same verdict gives the same text.
+    """Return the README.md of a package, in Markdown; equal verdicts give equal texts.
 
-    `member_names` need not name the README itself, nor `SHA256SUMS`.
+    `member_names` may leave out the README itself and `SHA256SUMS`.
     """
     opening = (
         f"The smoke training of commit `{_shown(verdict.commit)}`, judged by repro-gate on "
@@ -328,7 +337,7 @@ def package_readme(
 
 
 def _results(verdict: Verdict) -> tuple[str, ...]:
-    """The last values of the first metrics, so that the number that somebody claims is here."""
+    """Return a line with the last values of the first metrics, to hold against a claimed number."""
     shown = [series for series in verdict.series if series.last_decimal][:MAX_VALUES]
     if not shown:
         return ()
@@ -338,7 +347,7 @@ def _results(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _states(verdict: Verdict) -> tuple[str, ...]:
-    """The digests that the seal names, each with the command that prints it."""
+    """Return the sealed digests of the packed states, each with the command that prints it."""
     lines = [
         f"- `repro-gate digest {_shown(state.member)}`: `{_shown(state.root)}`"
         for state in verdict.states
@@ -376,7 +385,7 @@ def _beside(package: str, suffix: str) -> str:
 
 
 def _member_lines(names: set[str]) -> Iterator[str]:
-    """What is known in the order of the table, folders as one; then whatever else there is."""
+    """Yield a line for each known member in the table's order, then one for each other member."""
     for known, meaning in MEMBER_MEANINGS.items():
         if any(name == known or (known.endswith("/") and name.startswith(known)) for name in names):
             yield f"- `{known}`: {meaning}"
@@ -386,10 +395,10 @@ def _member_lines(names: set[str]) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """One line of text that cannot end the code span it is in."""
+    """Return one line of text that cannot end the code span around it."""
     return masked(text).replace("`", "?")
 
 
 def _block(text: str) -> str:
-    """An indented code block: no fence, so nothing inside can close it."""
+    """Return an indented code block: unlike a fence, no content can close it."""
     return "\n".join(f"    {line}" for line in text.splitlines())

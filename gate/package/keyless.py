@@ -1,10 +1,11 @@
-"""Sealing without a key: a certificate for the job, and the bundle that it is in.
+"""Seal without a key of one's own: with a certificate for the job, kept in a Sigstore bundle.
 
-As strict as the bundle with a key hint: one certificate, one entry with promise and proof, and no
-key that is unknown. Numbers of 64 bits are texts, as in every protobuf that is written as JSON.
+The steps are those of Sigstore's own clients: identity token, certificate, signature, log entry.
+The result is verified as a stranger would verify it before anything is written.
 
-The order of Sigstore's own clients: identity token, certificate, signature, entry in the log. What
-comes back is checked as a stranger would check it before anything is written.
+The bundle is read as strictly as the one with a key hint: one certificate, one log entry with
+promise and proof, and no unknown key. Numbers of 64 bits are strings, as in every protobuf that is
+written as JSON.
 """
 
 from __future__ import annotations
@@ -46,31 +47,32 @@ from gate.text.package_names import MAX_SEAL_BYTES
 ENTRY_KIND: Final = "dsse"
 ENTRY_VERSION: Final = "0.0.1"
 MAX_PROOF_HASHES = 64
+# At most 19 digits, and no leading zero: one notation for each 64-bit number.
 Number = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,18})$")]
 Base64 = Annotated[str, Field(max_length=MAX_SEAL_BYTES)]
 
 
 class RawCertificate(CamelDocument):
-    """The certificate of the key that signed, as DER."""
+    """The certificate of the key that signed, in DER and base64."""
 
     raw_bytes: Base64
 
 
 class KeyId(CamelDocument):
-    """Which log: the SHA-256 of its key."""
+    """Names a transparency log by the SHA-256 of its key."""
 
     key_id: Base64
 
 
 class KindVersion(CamelDocument):
-    """What kind of entry it is."""
+    """The kind and version of a log entry; the gate makes and accepts only one."""
 
     kind: Literal["dsse"] = ENTRY_KIND
     version: Literal["0.0.1"] = ENTRY_VERSION
 
 
 class Promise(CamelDocument):
-    """The log's signature over the entry and its time."""
+    """The log's signature over the entry and its time: its promise to include the entry."""
 
     signed_entry_timestamp: Base64
 
@@ -82,7 +84,7 @@ class Checkpoint(CamelDocument):
 
 
 class Proof(CamelDocument):
-    """The way from the entry up to the head of the tree."""
+    """The inclusion proof: the hashes that lead from the entry to the head of the tree."""
 
     log_index: Number
     root_hash: Base64
@@ -92,7 +94,7 @@ class Proof(CamelDocument):
 
 
 class TlogEntry(CamelDocument):
-    """An entry of a transparency log."""
+    """An entry of a transparency log, with its promise and its proof."""
 
     log_index: Number
     log_id: KeyId
@@ -104,7 +106,7 @@ class TlogEntry(CamelDocument):
 
 
 class CertifiedMaterial(CamelDocument):
-    """Everything beside the signature that a verifier needs."""
+    """Everything beside the signature that a verifier needs: the certificate and its log entry."""
 
     certificate: RawCertificate
     tlog_entries: tuple[TlogEntry]
@@ -119,17 +121,17 @@ class IdentityBundle(CamelDocument):
 
     @property
     def certificate(self) -> bytes:
-        """The certificate as DER; `AttestationError` when it is no base64."""
+        """Return the certificate as DER; raises `AttestationError` if it is not base64."""
         return decode_base64(self.verification_material.certificate.raw_bytes, "the certificate")
 
     @property
     def integrated_seconds(self) -> int:
-        """When the log took the entry in, in seconds since 1970."""
+        """Return when the log accepted the entry, in seconds since 1970."""
         return int(self.verification_material.tlog_entries[0].integrated_time)
 
 
 def write_identity_bundle(envelope: Envelope, certificate: bytes, entry: LogEntry) -> bytes:
-    """The bundle of an envelope with one signature; `certificate` is DER."""
+    """Return the bundle for an envelope with one signature; `certificate` is DER."""
     material = CertifiedMaterial(
         certificate=RawCertificate(raw_bytes=encode_base64(certificate)),
         tlog_entries=(_tlog_entry(entry),),
@@ -162,11 +164,13 @@ def _tlog_entry(entry: LogEntry) -> TlogEntry:
 def read_identity_bundle(seal: SealFile) -> IdentityBundle:
     """Read a bundle; nothing in it is verified yet.
 
-    Raises `AttestationError` for what is too large, not strict JSON, or holds another key.
+    Raises `AttestationError` for a bundle that is too large, is not strict JSON, or has an unknown
+    key, and for a seal by key.
     """
     limit = MAX_SEAL_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
     material = value.get("verificationMaterial")
+    # A bare envelope, or a bundle with a key hint: name the option that verifies it.
     if "signatures" in value or (isinstance(material, dict) and "publicKey" in material):
         raise AttestationError(
             f"{seal.name} is sealed with a key, not with a certificate",
@@ -183,14 +187,14 @@ def read_identity_bundle(seal: SealFile) -> IdentityBundle:
 
 MAX_CLAIMS_BYTES = 64 * 1024
 JWT_PARTS = 3
-# The claim of GitHub's tokens that Fulcio puts into the certificate, behind the server's address.
+# The claim in GitHub's tokens that Fulcio puts into the certificate, after the server's address.
 WORKFLOW_CLAIM: Final = "job_workflow_ref"
 RUNNER_HINT = "The token comes from the runner; run the job again."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdentitySeal:
-    """A bundle that was verified, and whom its certificate names."""
+    """A verified bundle, and the identity that its certificate names."""
 
     bundle: bytes
     identity: Identity
@@ -202,20 +206,21 @@ def seal_by_identity(
     services: SealServices,
     trusted_root: bytes | None,
 ) -> IdentitySeal:
-    """Sign a statement as the job that runs this.
+    """Sign a statement as the job that runs this process.
 
-    Raises `AttestationError` when a service gives no answer or a wrong one; the key is forgotten
-    either way.
+    The key exists only during this call and is never stored. Raises `AttestationError` if a service
+    gives no answer or a wrong one.
     """
     token = services.identity_token(request)
     identity = token_identity(token, request.server_url)
     key = generate_private_key()
     certificate = services.certificate(token, _signing_request(key))
     _check_certified(certificate, key)
-    # no key id: it would name a key that nobody ever sees again
+    # No key id: it would name a key that nobody ever sees again.
     envelope = _without_key_ids(sign(statement, PAYLOAD_TYPE, KeyFile(key)))
     entry = services.entry(write_envelope(envelope), certificate)
     bundle = write_identity_bundle(envelope, certificate, entry)
+    # Verify before returning: a bundle that a stranger cannot verify must not be written.
     signed = services.verified(bundle, identity, trusted_root)
     if signed.payload != statement or signed.payload_type != PAYLOAD_TYPE:
         raise SealServiceError("the bundle holds another statement", hint=RUNNER_HINT)
@@ -223,16 +228,17 @@ def seal_by_identity(
 
 
 def token_identity(token: str, server_url: str) -> Identity:
-    """Whom a certificate for this token has to name, by the token's own claims.
+    """Return the identity that a certificate for this token has to name.
 
-    Its signature is the certificate authority's to check. Raises `SealServiceError` for anything
-    but a token of a GitHub Actions job; no message repeats it.
+    It is read from the token's claims. The token's signature is not checked here: that is the
+    certificate authority's task. Raises `SealServiceError` for anything but a token of a GitHub
+    Actions job. No message repeats the token.
     """
     parts = token.split(".")
     if len(parts) != JWT_PARTS:
         raise SealServiceError("the identity token is not a JWT", hint=RUNNER_HINT)
     try:
-        # in a JWT the padding is left out (RFC 7515, 2)
+        # a JWT omits the padding (RFC 7515, 2), which strict base64 requires
         claims = read_object(
             decode_base64(parts[1] + "=" * (-len(parts[1]) % 4), "the identity token"),
             "the identity token",
@@ -251,14 +257,14 @@ def token_identity(token: str, server_url: str) -> Identity:
 
 
 def _signing_request(key: PrivateKey) -> bytes:
-    """A PKCS#10 request, signed by the key that it is about: the proof of possession."""
-    # without a subject: what is certified is the token's identity
+    """Return a PKCS#10 request (PEM), signed by its own key as proof of possession."""
+    # No subject: Fulcio certifies the identity in the token and ignores the request's.
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     return request.sign(key, SHA256()).public_bytes(Encoding.PEM)
 
 
 def _check_certified(certificate: bytes, key: PrivateKey) -> None:
-    """Refuse another key's certificate, before what was signed is published with it."""
+    """Refuse a certificate for another key, before the log publishes it with the signature."""
     try:
         certified = x509.load_der_x509_certificate(certificate).public_key()
     except ValueError as error:

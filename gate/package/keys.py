@@ -1,9 +1,11 @@
-"""Keys: ECDSA on P-256 or Ed25519, private ones encrypted, public ones named by their digest.
+"""Signing keys: ECDSA on P-256 or Ed25519, their encrypted files, and the trust file's entries.
 
-They are written in DER (ITU-T X.690) with one byte of tag and lengths below 2**32, which is all
-that keys use. What is not the one encoding of a value is refused.
+A key is named by the SHA-256 of its DER SubjectPublicKeyInfo. Private keys are written encrypted,
+in DER (ITU-T X.690) inside PEM. The DER code here supports one-byte tags and lengths below 2**32,
+which is all that keys use, and refuses every encoding but the canonical one.
 
-`openssl pkey` reads what is written here, and what `openssl pkcs8 -topk8 -scrypt` writes is taken.
+`openssl pkey` reads the files that this module writes, and this module reads the ones that `openssl
+pkcs8 -topk8 -scrypt` writes.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ INTEGER: Final = 0x02
 OCTET_STRING: Final = 0x04
 OBJECT_IDENTIFIER: Final = 0x06
 SEQUENCE: Final = 0x30
-# From here on a length is in bytes of its own, whose count is the low half of the first.
+# From this value on, the low seven bits of the first length byte give the number of length bytes
+# that follow.
 LONG_FORM: Final = 0x80
 MAX_LENGTH_BYTES: Final = 4
 MAX_INTEGER_BYTES: Final = 8
@@ -58,7 +61,7 @@ ARC_LIMIT: Final = 1 << ARC_BITS
 
 
 def element(tag: int, content: bytes) -> bytes:
-    """Tag, length and content."""
+    """Return a DER element: tag, length and content."""
     length = len(content)
     if length < LONG_FORM:
         return bytes((tag, length)) + content
@@ -67,24 +70,25 @@ def element(tag: int, content: bytes) -> bytes:
 
 
 def sequence(*parts: bytes) -> bytes:
-    """A SEQUENCE of encoded parts."""
+    """Return a DER SEQUENCE of elements that are encoded already."""
     return element(SEQUENCE, b"".join(parts))
 
 
 def octet_string(content: bytes) -> bytes:
-    """An OCTET STRING."""
+    """Return a DER OCTET STRING."""
     return element(OCTET_STRING, content)
 
 
 def integer(value: int) -> bytes:
-    """An INTEGER that is not negative."""
-    # a byte more than the bits need where the first would be read as a sign
+    """Return a DER INTEGER; the value must not be negative."""
+    # One byte more than the bits need if the top bit is set, which DER would read as a minus sign.
     return element(INTEGER, value.to_bytes(value.bit_length() // 8 + 1, "big"))
 
 
 def object_identifier(dotted: str) -> bytes:
-    """An OBJECT IDENTIFIER, as `1.2.840.10045.3.1.7`."""
+    """Return a DER OBJECT IDENTIFIER for a dotted name such as `1.2.840.10045.3.1.7`."""
     first, second, *others = map(int, dotted.split("."))
+    # X.690, 8.19.4: the first two numbers share one subidentifier.
     return element(OBJECT_IDENTIFIER, b"".join(map(_arc, (40 * first + second, *others))))
 
 
@@ -96,13 +100,13 @@ def _arc(number: int) -> bytes:
 
 
 class DerReader:
-    """Elements one after the other; each method raises `ValueError` for what is not there."""
+    """Reads DER elements in order; each method raises `ValueError` if the next bytes do not fit."""
 
     def __init__(self, data: bytes) -> None:
         self._left = data
 
     def take(self, tag: int) -> bytes:
-        """The content of the next element, which has this tag."""
+        """Return the content of the next element, which must have this tag."""
         if len(self._left) < 2 or self._left[0] != tag:  # noqa: PLR2004 - tag and length
             message = "another element than expected"
             raise ValueError(message)
@@ -115,40 +119,41 @@ class DerReader:
         return content
 
     def inside(self) -> DerReader:
-        """The next element, a SEQUENCE, entered."""
+        """Return a reader of the content of the next element, which must be a SEQUENCE."""
         return DerReader(self.take(SEQUENCE))
 
     def number(self) -> int:
-        """The next element, an INTEGER from 0 to 2**63 - 1."""
+        """Return the value of the next element, an INTEGER from 0 to 2**63 - 1."""
         content = self.take(INTEGER)
         if len(content) > MAX_INTEGER_BYTES:
             message = "an integer that is too large"
             raise ValueError(message)
         value = int.from_bytes(content, "big")
+        # encoding the value again must give the same bytes: this refuses signs and leading zeros
         if element(INTEGER, content) != integer(value):
             message = "an integer that is negative or not in its usual form"
             raise ValueError(message)
         return value
 
     def has(self, tag: int) -> bool:
-        """Whether an element with this tag comes next."""
+        """Return whether the next element has this tag."""
         return self._left[:1] == bytes((tag,))
 
     def end(self) -> None:
-        """Refuse what follows."""
+        """Raise `ValueError` if any byte is left."""
         if self._left:
             message = "more than expected"
             raise ValueError(message)
 
     def _length(self) -> tuple[int, int]:
-        """The length of the next element's content, and where that begins."""
+        """Return the length of the next element's content, and the offset where it begins."""
         first = self._left[1]
         if first < LONG_FORM:
             return first, 2
         count = first - LONG_FORM
         size = self._left[2 : 2 + count]
         length = int.from_bytes(size, "big")
-        # the usual form: no leading zero, and no long form where the short one does
+        # DER (X.690, 10.1): no leading zero, and no long form where the short form suffices.
         if not 0 < count <= MAX_LENGTH_BYTES or len(size) < count or not size[0]:
             message = "a length that is not in its usual form"
             raise ValueError(message)
@@ -162,17 +167,20 @@ PBES2: Final = object_identifier("1.2.840.113549.1.5.13")
 PBKDF2: Final = object_identifier("1.2.840.113549.1.5.12")
 SCRYPT: Final = object_identifier("1.3.6.1.4.1.11591.4.11")
 AES256_CBC: Final = object_identifier("2.16.840.1.101.3.4.1.42")
-# 16 MiB, five times: openssl takes 32 MiB at most, and one pass of 16 is what it writes itself.
+# 16 MiB in five passes. openssl reads at most 32 MiB, and one pass of 16 MiB is what it writes
+# itself.
 SCRYPT_N: Final = 1 << 14
 SCRYPT_R: Final = 8
 SCRYPT_P: Final = 5
 SALT_BYTES: Final = 16
 BLOCK_BYTES: Final = 16
 KEY_BYTES: Final = 32
-# The least that is taken: what `openssl pkcs8 -topk8 -scrypt` writes.
+# The weakest encryption that is accepted. The scrypt limit is what `openssl pkcs8 -topk8 -scrypt`
+# writes.
 MIN_SCRYPT_COST: Final = 1 << 17
 MIN_PBKDF2_ROUNDS: Final = 100_000
-# The most: some seconds, and memory that a runner has.
+# The most that is accepted: a few seconds of computing, and memory that a runner has. The file is
+# untrusted and names these numbers itself.
 MAX_SCRYPT_BYTES: Final = 256 * 1024**2
 MAX_SCRYPT_COST: Final = 1 << 24
 MAX_PBKDF2_ROUNDS: Final = 10_000_000
@@ -186,7 +194,7 @@ _PEM: Final = re.compile(
 
 
 def write_encrypted(private_key: bytes, passphrase: bytes) -> bytes:
-    """The PEM of a PKCS#8 key (DER), encrypted with the pass phrase."""
+    """Encrypt a PKCS#8 key (DER) with the pass phrase (scrypt, AES-256-CBC); return it as PEM."""
     salt, vector = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(BLOCK_BYTES)
     scrypt = Scrypt(salt=salt, length=KEY_BYTES, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P)
     padder, encryptor = (
@@ -208,14 +216,15 @@ def write_encrypted(private_key: bytes, passphrase: bytes) -> bytes:
 
 
 def read_encrypted(pem: bytes) -> bytes:
-    """The EncryptedPrivateKeyInfo (DER) of a PEM file, still encrypted.
+    """Return the EncryptedPrivateKeyInfo (DER) of a PEM file, still encrypted.
 
-    Raises `AttestationError` for another encryption than PBES2, one that is weak, and one that
-    asks for more memory or time than a key is worth.
+    Raises `AttestationError` for an encryption that is not PBES2, that is weak, or that asks for
+    more memory or time than `MAX_SCRYPT_BYTES` and the limits beside it allow.
     """
     match = _PEM.fullmatch(pem)
     if match is None:
-        # among others the older form, whose key is one round of MD5 away from the pass phrase
+        # This also refuses openssl's older PEM encryption, where one round of MD5 turns the pass
+        # phrase into the key.
         raise AttestationError(
             "the signing key cannot be read: not one encrypted key in PKCS#8 PEM",
             hint=ENCRYPT_HINT,
@@ -257,8 +266,13 @@ def _algorithm(reader: DerReader) -> bytes:
 
 
 def _check_scrypt(n: int, r: int, p: int) -> None:
-    """RFC 7914, 2: `n` a power of two; memory is 128 * r * (n + p) bytes."""
+    """Check the parameters of scrypt (RFC 7914, 2).
+
+    `n` is a power of two, and scrypt takes 128 * r * (n + p) bytes of memory. Raises
+    `AttestationError` for too much or too little work, and `ValueError` for invalid numbers.
+    """
     numbers = f"scrypt with N {n:,}, r {r:,}, p {p:,}"
+    # before any key is derived: the parameters come from the file, and could exhaust memory
     if 128 * r * (n + p) > MAX_SCRYPT_BYTES or n * r * p > MAX_SCRYPT_COST:
         raise AttestationError(
             f"the signing key asks for too much: {numbers}",
@@ -289,11 +303,11 @@ def _weak(what: str) -> AttestationError:
 
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
-# What `openssl rand -base64 24` gives is twice as long; a word is not.
+# `openssl rand -base64 24` prints twice as many bytes; a single word has fewer.
 MIN_PASSPHRASE_BYTES = 16
 MAX_TRUST_BYTES = 1024 * 1024
-# The points of order 1, 2, 4 and 8 on edwards25519 (RFC 8032, 5.1) in each encoding, their sign bit
-# left out: a multiple of such a key is one of eight points, so a signature can be guessed.
+# The points of order 1, 2, 4 and 8 on edwards25519 (RFC 8032, 5.1), in every encoding, without the
+# sign bit. A multiple of such a key is one of eight points, so anybody can guess a signature.
 SMALL_ORDER: Final = frozenset(
     bytes.fromhex(text)
     for text in (
@@ -309,32 +323,33 @@ GENERATE_HINT = "Generate one with `repro-gate keys generate`."
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """A `Signer` over a private key in memory."""
+    """A `Signer` whose private key is in this process's memory."""
 
     private_key: PrivateKey = field(repr=False)
 
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo."""
+        """Return the public key as DER SubjectPublicKeyInfo."""
         return public_der(self.private_key.public_key())
 
     def sign(self, message: bytes) -> bytes:
-        """ECDSA with SHA-256 in DER, or Ed25519 over the message itself."""
+        """Sign with ECDSA over SHA-256 (in DER), or with Ed25519 over the message itself."""
         if isinstance(self.private_key, Ed25519PrivateKey):
             return self.private_key.sign(message)
         return self.private_key.sign(message, ec.ECDSA(SHA256()))
 
 
 def generate_private_key(algorithm: KeyAlgorithm = KeyAlgorithm.ECDSA_P256) -> PrivateKey:
-    """A new key; ECDSA on P-256 is the one kind that every outside verifier accepts."""
+    """Return a new key; the default is the one kind that every outside verifier accepts."""
     if algorithm is KeyAlgorithm.ED25519:
         return Ed25519PrivateKey.generate()
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool = False) -> bytes:
-    """The private key as PKCS#8 PEM, encrypted with the pass phrase (scrypt, AES-256).
+    """Return the private key as PKCS#8 PEM, encrypted with the pass phrase (scrypt, AES-256).
 
-    Raises `AttestationError` for a short one, and for none unless `allow_plain`.
+    Raises `AttestationError` if the pass phrase has fewer than `MIN_PASSPHRASE_BYTES`, or if there
+    is none and `allow_plain` is false.
     """
     if passphrase is None and not allow_plain:
         raise AttestationError(
@@ -354,30 +369,33 @@ def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool 
 
 
 def public_pem(key: PublicKey) -> bytes:
-    """The public key as PEM, for openssl and for people."""
+    """Return the public key as PEM, the form for openssl and for people."""
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def public_der(key: PublicKey) -> bytes:
-    """The public key as DER SubjectPublicKeyInfo, the bytes that name it."""
+    """Return the public key as DER SubjectPublicKeyInfo, whose SHA-256 is the key's id."""
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def key_id(key: PublicKey) -> str:
-    """Lowercase hexadecimal SHA-256 of the DER, as `openssl pkey -pubin -outform DER` gives it."""
+    """Return the key's id: the SHA-256, in lowercase hexadecimal, of its DER.
+
+    The DER is what `openssl pkey -pubin -outform DER` prints.
+    """
     return hashlib.sha256(public_der(key)).hexdigest()
 
 
 def load_private_key(
     pem: bytes, passphrase: bytes | None, *, allow_plain: bool = False
 ) -> PrivateKey:
-    """Read a private key.
+    """Read a private key from PEM.
 
-    Raises `AttestationError` for a wrong or missing pass phrase, for a key of another kind, for one
-    whose encryption is weak, and for one that is not encrypted unless `allow_plain`. No message
-    repeats key material.
+    Raises `AttestationError` for a wrong or missing pass phrase, an unsupported kind of key, weak
+    encryption, and, unless `allow_plain`, a key that is not encrypted. No message repeats key
+    material.
     """
-    # asked before loading, so that a missing pass phrase and a damaged key differ in message
+    # Asked before loading, so that a missing pass phrase and a damaged key give different messages.
     encrypted = b"ENCRYPTED" in pem
     if encrypted and not passphrase:
         raise AttestationError(
@@ -400,14 +418,14 @@ def load_private_key(
             f"the signing key cannot be read: {problem if encrypted else 'no private key in PEM'}",
             hint="Check that key and pass phrase match and were copied completely.",
         ) from error
-    # another curve or algorithm would sign, and no outside verifier would take it
+    # A key on another curve could sign, but no outside verifier would accept the signature.
     if not isinstance(key, PrivateKey) or not _usable(key):
         raise other_kind("the signing key")
     return key
 
 
 def usable_public_key(key: object, what: str) -> PublicKey:
-    """The key as one that can count.
+    """Return the key unchanged if its signatures may count; `what` names it in messages.
 
     Raises `AttestationError` for another curve or algorithm, and for an Ed25519 key of small order,
     under which anybody can sign.
@@ -428,7 +446,10 @@ def _without_sign(key: Ed25519PublicKey) -> bytes:
 
 
 def public_key(der: bytes, what: str) -> PublicKey:
-    """The key of a DER SubjectPublicKeyInfo; `what` names it in an `AttestationError`."""
+    """Return the key in a DER SubjectPublicKeyInfo; `what` names it in messages.
+
+    Raises `AttestationError` if it is not a public key, or one that `usable_public_key` refuses.
+    """
     try:
         key = load_der_public_key(der)
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -437,14 +458,14 @@ def public_key(der: bytes, what: str) -> PublicKey:
 
 
 def key_details(key: PublicKey) -> KeyDetails:
-    """What the trust file calls the key's algorithm."""
+    """Return the trust file's name for the key's algorithm."""
     return ED25519 if isinstance(key, Ed25519PublicKey) else ECDSA_P256
 
 
 def is_signature(key: PublicKey, signature: bytes, message: bytes) -> bool:
-    """Whether the key signed the message: DER over SHA-256, or the 64 bytes of RFC 8032.
+    """Return whether the key signed the message: DER over SHA-256, or the 64 bytes of RFC 8032.
 
-    Of an ECDSA signature (r, s) the other one, (r, -s), is valid too: no signature is an identity.
+    An ECDSA signature is no identity: if (r, s) is valid, (r, -s) is valid too.
     """
     try:
         if isinstance(key, Ed25519PublicKey):
@@ -463,7 +484,7 @@ def _usable(key: PrivateKey | PublicKey) -> bool:
 
 
 def trusted_key(key: PublicKey, *, added_at: str, comment: str = "") -> TrustedKey:
-    """The active trust entry of a public key; `added_at` is UTC in ISO 8601."""
+    """Return an active trust entry for a public key; `added_at` is in UTC, ISO 8601."""
     return TrustedKey(
         key_id=key_id(key),
         raw_bytes=base64.b64encode(public_der(key)).decode("ascii"),
@@ -474,10 +495,13 @@ def trusted_key(key: PublicKey, *, added_at: str, comment: str = "") -> TrustedK
 
 
 def trusted_public_key(trusted: TrustedKey) -> PublicKey:
-    """The public key of a trust entry, whose id, algorithm and bytes must agree."""
+    """Return the public key of a trust entry.
+
+    Raises `AttestationError` if the entry's id, algorithm and bytes do not agree.
+    """
     what = f"trusted key {trusted.key_id[:16]}"
     der = decode_base64(trusted.raw_bytes, what)
-    # a reviewer sees the id: bytes of another key under a known id must not count
+    # A reviewer sees only the id, so the bytes of another key must not count under a known id.
     if hashlib.sha256(der).hexdigest() != trusted.key_id:
         raise AttestationError(
             f"{what}: raw_bytes does not match this key id",
@@ -489,8 +513,8 @@ def trusted_public_key(trusted: TrustedKey) -> PublicKey:
             f"{what}: raw_bytes is not the kind of key that key_details says",
             hint="Restore trusted-keys.json from version control.",
         )
-    # the same point can be written in other bytes, so under another id: a key that is revoked
-    # under one would count under the other
+    # Another encoding of the same point would have another id. A key that is revoked under one id
+    # would then still count under the other.
     if public_der(key) != der:
         raise AttestationError(
             f"{what}: raw_bytes is not the usual form of this key",
@@ -500,12 +524,12 @@ def trusted_public_key(trusted: TrustedKey) -> PublicKey:
 
 
 def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
-    """The trust document with one key more, sorted by key id.
+    """Return the trust document with one key added, sorted by key id.
 
-    Raises `AttestationError` when the key is listed already: a revoked key never comes back.
+    Raises `AttestationError` if the key is listed already, with any status.
     """
     for known in document.keys:
-        # whatever its status: a revoked key that is listed again would count again
+        # Any status refuses: a revoked key that is listed again would count again.
         if known.key_id == key.key_id:
             raise AttestationError(
                 f"key {key.key_id[:16]} is already listed, as {known.status}",
@@ -517,7 +541,7 @@ def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
 
 
 def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:
-    """Read `trusted-keys.json` and check every key in it; `KeyFileError` names the fault."""
+    """Read `trusted-keys.json` and check every key in it; `KeyFileError` names what is wrong."""
     try:
         document = read_record(
             TrustedKeys,
@@ -537,7 +561,7 @@ def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:
 
 
 def other_kind(what: str) -> AttestationError:
-    """The fault of a key of another kind; `what` names it."""
+    """Return the error for an unsupported kind of key; `what` names the key."""
     return AttestationError(
         f"{what} is neither an ECDSA key on P-256 nor an Ed25519 key", hint=GENERATE_HINT
     )

@@ -1,4 +1,4 @@
-"""What goes into a package, beside what it rests on: one file, the same bytes every time."""
+"""Collect the members of a package and write `package.tar`; equal results give equal bytes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def write_package(
     files: Files,
     documents: tuple[WrittenDocument, ...],
 ) -> Package:
-    """Write `package.tar`: the verdict and all that it rests on, the same bytes every time.
+    """Write `package.tar` with the verdict and everything that it relies on.
 
-    `documents` are what the evidence was written to, and are taken from there.
+    `documents` are the evidence's files in the output folder. Their known digests are passed on, so
+    that packing notices a file that has changed since.
     """
     path = request.out / PACKAGE
     kept = _evidence_members(evidence, request, documents)
@@ -60,7 +61,7 @@ def write_package(
         sign=request.sign,
     )
     members.append(PackageMember(name="README.md", content=readme.encode("utf-8")))
-    # a package that was cut short has no name: it appears whole, or not at all
+    # Written under a temporary name: an interrupted call leaves no truncated package.
     with files.replacing(path) as target:
         return pack(members, path=path, target=target, files=files)
 
@@ -82,7 +83,7 @@ def _member_name(name: str) -> str:
         return STATE_MEMBER
     if name.startswith(SAVED_FOLDER):
         return f"{MODEL_FOLDER}/{name.removeprefix(SAVED_FOLDER)}"
-    # at the top, where a person looks
+    # at the top level, where a person looks first
     return name if name in READABLE_NAMES else f"evidence/{name}"
 
 
@@ -102,7 +103,7 @@ def _call(verdict: Verdict, request: GateRequest, *, source: bool) -> CallDocume
 
 def _reproduce_command(verdict: Verdict, request: GateRequest) -> str:
     if not verdict.passes or verdict.changed_files:
-        # such a package is never sealed
+        # such a verdict is never sealed, so there is nothing to verify first
         return f"repro-gate reproduce {PACKAGE} --unsealed"
     if request.sign is SigningMethod.SIGSTORE:
         return f"repro-gate reproduce {PACKAGE} {WORKFLOW_OPTIONS}"

@@ -1,9 +1,11 @@
-"""The model's own signature: OpenSSF Model Signing over the saved model in the package.
+"""Sign the model by itself, with OpenSSF Model Signing over the saved model in the package.
 
 Format: https://github.com/sigstore/model-transparency/blob/main/docs/model_signing_format.md
 
-A user of the model alone can check it with the PyPI package `model-signing`. It takes keys of
-ECDSA only. The digests are those of the package's members: nothing is read twice.
+With this signature somebody who has only the model can verify it, with the PyPI package
+`model-signing`. That package accepts ECDSA keys only. The digests are the ones of the package's
+members, so no file is read twice. This module also has the records of a model file's comparison
+with the sealed state (`ModelCheck`).
 """
 
 from __future__ import annotations
@@ -38,9 +40,10 @@ class SnakeDocument(Document):
 
 
 class Serialization(SnakeDocument):
-    """How a folder becomes a list of digests: file by file, no link followed, none left out.
+    """How a folder becomes a list of digests: file by file, following no link, leaving none out.
 
-    A path in `ignore_paths` would be skipped by who verifies, and anything could be put there.
+    A verifier would skip every path in `ignore_paths`, so anything could be put there: it is always
+    empty.
     """
 
     method: Literal["files"] = "files"
@@ -50,7 +53,7 @@ class Serialization(SnakeDocument):
 
 
 class ModelFile(SnakeDocument):
-    """A file, by its path inside the folder."""
+    """A file of the model, by its path inside the folder, with its SHA-256."""
 
     name: str = Field(min_length=1, max_length=MAX_PATH)
     algorithm: Literal["sha256"] = "sha256"
@@ -58,16 +61,16 @@ class ModelFile(SnakeDocument):
 
 
 class ModelPredicate(SnakeDocument):
-    """All files of the folder, in the order of their paths."""
+    """All files of the folder, in the order of their paths, and how they were hashed."""
 
     serialization: Serialization = Serialization()
     resources: Annotated[tuple[ModelFile, ...], Field(min_length=1, max_length=MAX_MODEL_FILES)]
 
 
 class ModelStatement(CamelDocument):
-    """An in-toto Statement, version 1, over one folder.
+    """An in-toto Statement, version 1, about one folder.
 
-    The subject's digest is over the digests of the files in their order, and not over their names.
+    The subject's digest covers the files' digests in their order, but not their names.
     """
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT_TYPE, alias="_type")
@@ -77,7 +80,7 @@ class ModelStatement(CamelDocument):
 
 
 class PartMatch(StrEnum):
-    """What a file holds of one part of the sealed state."""
+    """How a file's tensors compare with one part of the sealed state."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -86,10 +89,10 @@ class PartMatch(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedPart:
-    """Model or optimizer: of `sealed` tensors so many are `equal` in the file.
+    """The comparison of one part, model or optimizer: `equal` of `sealed` tensors match.
 
-    `differing` and `missing` name the first of those that are other or not there, `further` counts
-    what only the file has.
+    `differing` and `missing` name the first tensors that differ or are absent. `further` counts the
+    tensors that only the file has.
     """
 
     name: str
@@ -102,7 +105,7 @@ class CheckedPart:
 
     @property
     def described(self) -> str:
-        """For example `model: equal (6 tensors)`."""
+        """Return one line, for example `model: equal (6 tensors)`."""
         if self.answer is PartMatch.ABSENT:
             return f"{self.name}: {self.answer}"
         if self.answer is PartMatch.EQUAL:
@@ -122,24 +125,26 @@ class CheckedPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
-    """Some of what a file holds beside the tensors of its parts: how many, and the first ones."""
+    """What a file contains besides its parts' tensors: the number of leaves, and the first ones."""
 
     count: int = 0
     first: tuple[str, ...] = ()
 
     @property
     def described(self) -> str:
-        """For example `int '/epoch'; int '/step'; and 3 more`."""
+        """Return one line, for example `int '/epoch'; int '/step'; and 3 more`."""
         rest = self.count - len(self.first)
         return "; ".join((*self.first, *((f"and {rest:,} more",) if rest else ())))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelCheck:
-    """A file against the sealed state; `identical`: it is, value for value, what was sealed.
+    """The comparison of a model file with the sealed state.
 
-    `beyond` is what the sealed run did not have and may matter when the file is loaded, `values`
-    what it did not have either and is a plain number, a place or a time. `notes` are the reader's.
+    `identical` means equal to a sealed state, value for value. `beyond` lists what the sealed run
+    did not have and may matter when the file is loaded. `values` lists what it did not have either,
+    but is a plain value such as a number, a place or a time. `notes` come from the reader of the
+    file.
     """
 
     shown: str
@@ -152,17 +157,18 @@ class ModelCheck:
 
     @property
     def has_the_weights(self) -> bool:
-        """Whether every tensor of the model is there, and no other one of a model."""
+        """Whether the file has every tensor of the sealed model, and no other tensor of a model."""
         return any(part.name == "model" and part.answer is PartMatch.EQUAL for part in self.parts)
 
     @property
     def holds_the_model(self) -> bool:
-        """Whether it may stand for the sealed model: all of that, and nothing beyond the seal."""
+        """Whether the file may stand for the sealed model: its weights and nothing else."""
         other = any(part.answer is PartMatch.DIFFERENT for part in self.parts)
         return self.has_the_weights and not other and not self.beyond.count
 
 
-# what the script saved, else what the harness captured
+# The first of these folders that is in the package is signed: what the script saved, or else what
+# the harness captured.
 MODEL_FOLDERS: Final = (MODEL_FOLDER, STATE_MEMBER.partition("/")[0])
 MAX_MODEL_BYTES: Final = 5 * 1024 * 1024
 SOURCE: Final = "the model's signature"
@@ -171,14 +177,14 @@ HINT: Final = "The seal and the package do not belong together; do not use this 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFolder:
-    """The folder of a package that holds the model, and (path inside it, SHA-256) of its files."""
+    """The package's folder with the model, and (path inside it, SHA-256) for each file."""
 
     name: str
     files: tuple[tuple[str, str], ...]
 
     @property
     def root_digest(self) -> str:
-        """SHA-256 over the digests of the files, raw, in the order of the paths."""
+        """Return the SHA-256 over the files' raw digests, in the order of the paths."""
         hasher = hashlib.sha256()
         for _, digest in self.files:
             hasher.update(bytes.fromhex(digest))
@@ -186,7 +192,7 @@ class ModelFolder:
 
 
 def model_folder(members: Iterable[tuple[str, str]]) -> ModelFolder | None:
-    """The model among the (name, SHA-256) of a package; None where it holds none."""
+    """Return the model among a package's (name, SHA-256) pairs, or None if there is no model."""
     names = tuple(members)
     for folder in MODEL_FOLDERS:
         start = f"{folder}/"
@@ -194,20 +200,21 @@ def model_folder(members: Iterable[tuple[str, str]]) -> ModelFolder | None:
             (name.removeprefix(start), digest) for name, digest in names if name.startswith(start)
         ]
         if files:
-            # by the parts of the path, as PurePath compares: "a/b" comes before "a.b"
+            # Ordered by path components, as model-signing does with PurePath: "a/b" comes before
+            # "a.b".
             files.sort(key=lambda file: file[0].split("/"))
             return ModelFolder(name=folder, files=tuple(files))
     return None
 
 
 def model_members(members: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Name and SHA-256 of every saved state in a package, as its members have them."""
+    """Return (name, SHA-256) of every member that is part of a saved state."""
     starts = tuple(f"{folder}/" for folder in MODEL_FOLDERS)
     return tuple((name, digest) for name, digest in members if name.startswith(starts))
 
 
 def write_model_statement(folder: ModelFolder) -> bytes:
-    """The payload to sign: canonical JSON, so equal files give equal bytes."""
+    """Return the payload to sign: canonical JSON, so equal files give equal bytes."""
     statement = ModelStatement(
         subject=(FileDescriptor(name=folder.name, digest=FileDigest(sha256=folder.root_digest)),),
         predicate=ModelPredicate(
@@ -218,15 +225,15 @@ def write_model_statement(folder: ModelFolder) -> bytes:
 
 
 def takes_model_signature(details: KeyDetails) -> bool:
-    """Whether a key of this kind can make a signature that `model-signing` accepts."""
+    """Return whether a key of this kind can make a signature that `model-signing` accepts."""
     return details == ECDSA_P256
 
 
 def sign_model(folder: ModelFolder, signer: Signer) -> bytes | None:
-    """The content of `package.model.sig`, or None for a key that Model Signing does not take.
+    """Return the content of `package.model.sig`, or None if Model Signing does not take the key.
 
-    It is a Sigstore bundle whose hint is the SHA-256 of the key's PEM: that one and no other is
-    what `model-signing` compares with the key that it is given.
+    The content is a Sigstore bundle. Its hint is the SHA-256 of the key's PEM rather than its DER,
+    because `model-signing` compares the hint with that digest of the key that it is given.
     """
     key = public_key(signer.public_key(), "the signer's public key")
     if not takes_model_signature(key_details(key)):
@@ -236,9 +243,9 @@ def sign_model(folder: ModelFolder, signer: Signer) -> bytes | None:
 
 
 def check_model_statement(payload: bytes, folder: ModelFolder | None) -> None:
-    """A payload whose signature holds must list the package's model, file by file.
+    """Check that a payload with a valid signature lists the package's model, file by file.
 
-    Raises `AttestationError` for another form, and names the file that is missing, left over or
+    Raises `AttestationError` for another form, and names the file that is missing, unlisted or
     different.
     """
     statement = read_record(ModelStatement, payload, SOURCE, max_bytes=MAX_MODEL_BYTES, hint=HINT)
@@ -251,7 +258,8 @@ def check_model_statement(payload: bytes, folder: ModelFolder | None) -> None:
             raise AttestationError(
                 f"{folder.name}/{printable(name)} {_difference(name, packed, listed)}", hint=HINT
             )
-    # order, name of the folder and root digest follow from the files
+    # The order, the folder's name and the root digest follow from the files, so rebuild and
+    # compare.
     if payload != write_model_statement(folder):
         raise AttestationError(
             f"{SOURCE} is not about the folder {folder.name} of this package", hint=HINT

@@ -1,7 +1,7 @@
-"""A package of which nothing is verified but its headers, open for its files to be read in place.
+"""Open a package whose seal is not verified, to read its files in place; only headers are checked.
 
-No parser of states is in reach of this module, so a command that may hold a key can read a
-document of a package.
+This module imports no parser of states, so that a command which may hold a key can read a document
+of a package (T5).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_BYTES: Final = 2**40
 
 
 def is_package(files: Files, path: Path) -> bool:
-    """Whether a file looks like a package of the gate."""
+    """Return whether the file begins like a package of the gate."""
     try:
         with files.open_binary(path, max_bytes=MAX_BYTES) as stream:
             return looks_like_package(stream.read(BLOCK_BYTES))
     except StorageError:
-        # a folder, or nothing that can be read: opening it as a state says which
+        # A folder, or not readable. Opening it as a state gives the precise message.
         return False
 
 
@@ -36,9 +36,9 @@ def is_package(files: Files, path: Path) -> bool:
 def open_members(
     files: Files, path: Path
 ) -> Iterator[tuple[UntrustedFile, Mapping[str, tuple[int, int]]]]:
-    """A package while the body runs, and start and size in bytes of each of its files.
+    """Open a package while the body runs, with (start, size in bytes) of each of its files.
 
-    Raises `EvidenceError` for one that the gate would not write.
+    Raises `EvidenceError` for a package that the gate would not write.
     """
     with open_untrusted(files, path, safe_line(str(path)), max_bytes=MAX_BYTES) as opened:
         try:

@@ -1,9 +1,11 @@
-"""Writing a package: its call, its code, an archive of the same bytes every time.
+"""Write a package: `call.json`, the code, and a tar archive with reproducible bytes.
 
-Taken before the first training: git does not look at a clone that was trained beside.
+The code is copied before the first training, because git must not be run in a clone that a training
+could have changed.
 
-One pass: each file is read once, and what is hashed is what is written. `SHA256SUMS` covers all
-other members, so it can only be the last one; the others are sorted byte-wise by name.
+The archive is written in one pass: each file is read once, and the bytes that are hashed are the
+bytes that are written. `SHA256SUMS` lists all other members, so it comes last. The others are
+sorted byte-wise by name.
 """
 
 from __future__ import annotations
@@ -44,16 +46,16 @@ Text = Annotated[str, Field(max_length=2000)]
 
 
 class CallDocument(Document):
-    """The file `call.json`.
+    """The file `call.json`: which call of the gate made the package.
 
-    `config` is the settings file's path in the repository; `repository` is owner/name on GitHub and
-    `run_url` the job's address, both empty where there was none. `settings_digest` covers every
-    setting, defaults included. `source` says that the package holds the commit's files.
+    `config` is the settings file's path in the repository. `repository` is owner/name on GitHub and
+    `run_url` the job's address; both are empty outside a job. `settings_digest` covers every
+    setting, defaults included. `source` is true if the package contains the commit's files.
     """
 
     schema_version: Literal["repro-gate.call/1"] = CALL_SCHEMA
     commit: str = Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")
-    # the training starts in its folder
+    # relative to the repository: the training starts in the settings file's folder
     config: Annotated[Text, AfterValidator(path_inside_project)]
     settings_digest: str = Field(pattern=r"^[0-9a-f]{64}$")
     snapshot_digest: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -76,7 +78,7 @@ CUT: Final = "\n[cut here: a package holds 1 MiB of a diff]\n"
 def keep_code(
     request: GateRequest, git: Git, snapshot: Snapshot, locks: Locks, files: Files
 ) -> None:
-    """Put it below the output folder, where `code_members` finds it."""
+    """Copy lock files, diff or source below the output folder, where `code_members` finds them."""
     folder = request.out / FOLDER
     files.fresh_folder(folder)
     for lock in locks:
@@ -92,7 +94,7 @@ def keep_code(
 
 
 def code_members(out: Path, locks: Locks, files: Files) -> Iterator[PackageMember]:
-    """The members that `keep_code` made; a lock file has to be what the evidence says of it."""
+    """Yield the members that `keep_code` made; lock files with the digest that the evidence has."""
     for lock in locks:
         if _packed(lock):
             path = out / FOLDER / LOCKS / lock.path
@@ -103,12 +105,12 @@ def code_members(out: Path, locks: Locks, files: Files) -> Iterator[PackageMembe
 
 
 def _packed(lock: LockFile) -> bool:
-    """Whether it was read, and lies under a name that a package can hold."""
+    """Return whether the lock file was read, and has a name that a package can contain."""
     return bool(lock.sha256) and not name_problem(f"{LOCKS}/{lock.path}")
 
 
 def _differences(git: Git, snapshot: Snapshot, files: Files) -> Iterator[str]:
-    """Each changed file, until there is more than a package takes."""
+    """Yield the diff of each changed file, until they exceed what a package takes."""
     left = MAX_DIFF_BYTES
     for path in snapshot.changed_files:
         before = git.read_file(snapshot.commit, path)
@@ -120,7 +122,7 @@ def _differences(git: Git, snapshot: Snapshot, files: Files) -> Iterator[str]:
 
 
 def _now(snapshot: Snapshot, path: str, files: Files) -> bytes | None:
-    """The file as it was trained; no text where it is too large or no file."""
+    """Return the file as it was trained, or a NUL byte if it cannot be read as a text."""
     if not files.exists(snapshot.tree / path):
         return None
     try:
@@ -134,19 +136,20 @@ def _cut(data: bytes) -> bytes:
         return data
     mark = CUT.encode("ascii")
     whole = data[: MAX_DIFF_BYTES - len(mark)]
-    # no half a character before the mark
+    # The cut may be inside a character: `ignore` drops its incomplete bytes.
     return whole.decode("utf-8", "ignore").encode("utf-8") + mark
 
 
 def pack(
     members: Sequence[PackageMember], *, path: Path, target: BinaryIO, files: Files
 ) -> Package:
-    """Write all members to `target`; `path` is where the caller puts those bytes.
+    """Write all members to `target` and return the package's digests.
 
-    Raises `AttestationError` for a name that no package may hold, before anything is written, and
-    `StorageError` when a file cannot be read, changes meanwhile, or the disk is full.
+    `path` is where the caller puts these bytes. Raises `AttestationError` for a name that no
+    package may contain, before anything is written. Raises `StorageError` when a file cannot be
+    read or changes meanwhile, or when the disk is full.
     """
-    # by code points, which for the ASCII names allowed here is the order of bytes
+    # Sorted by code points, which for the allowed names (ASCII) is the order of their bytes.
     ordered = sorted(members, key=lambda member: member.name)
     if SUMS_NAME in {member.name for member in ordered}:
         raise AttestationError(
@@ -176,7 +179,8 @@ def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
         size_bytes = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         digest = writer.add(member.name, cast("Readable", stream), size_bytes)
-    # hashed while it is packed, so nothing can change between the check and the writing (CWE-367)
+    # The file is hashed while it is packed, so it cannot change between the check and the write
+    # (CWE-367, T3).
     if member.sha256 not in {"", digest}:
         raise StorageError(
             f"{member.name} has changed on disk since it was compared",
@@ -186,7 +190,7 @@ def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
 
 
 class _ArchiveWriter:
-    """Counts and digests everything on its way to the target."""
+    """Writes archive bytes to the target, and counts and digests each of them."""
 
     def __init__(self, target: BinaryIO, digests: TwoDigests) -> None:
         self._target = target
@@ -195,11 +199,15 @@ class _ArchiveWriter:
         self.size_bytes = 0
 
     def add(self, name: str, stream: Readable, size_bytes: int) -> str:
-        """Write one member of exactly that size; return its SHA-256."""
+        """Write one member of exactly `size_bytes`; return its SHA-256.
+
+        Raises `StorageError` if the stream has more or fewer bytes.
+        """
         self._around(header(name, size_bytes))
         self._digests.begin_file()
         left = size_bytes
-        # in turns: some are digested while one is written and the next is read
+        # Reading, digesting and writing overlap: the digests hash earlier pieces while this loop
+        # reads and writes the next one, so it uses another buffer each time.
         while left:
             view = next(self._pieces)
             chunk = view[: stream.readinto(view[:left])]
@@ -208,7 +216,8 @@ class _ArchiveWriter:
             self._digests.inside(chunk)
             self._write(chunk)
             left -= len(chunk)
-        # grown or shrunk since its size went into the header
+        # The header already states the size, so a file that grew or shrank since makes the archive
+        # invalid.
         if left or stream.read(1):
             raise StorageError(
                 f"{name} changed while it was packed", hint="Wait until nothing writes to it."
@@ -217,7 +226,7 @@ class _ArchiveWriter:
         return self._digests.file_digest()
 
     def finish(self) -> None:
-        """Write the end mark and fill the last record."""
+        """Write the end mark, and zeros up to a whole record."""
         self._around(bytes(END_BYTES))
         self._around(bytes(-self.size_bytes % RECORD_BYTES))
 

@@ -1,4 +1,7 @@
-"""A signer in a PKCS#11 token, and public keys as tokens, vaults and programs give them."""
+"""A signer in a PKCS#11 token, and the conversion of public keys to DER.
+
+The token's library comes from its vendor and runs in a separate process, `token_program.py`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ _FORM = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def der_of(data: bytes, source: str) -> bytes:
-    """The DER SubjectPublicKeyInfo of a key in PEM or DER; `AttestationError` for anything else."""
+    """Return the DER SubjectPublicKeyInfo of a key in PEM or DER.
+
+    `source` names the key in the `AttestationError` that is raised for anything else.
+    """
     try:
         pem = data.lstrip().startswith(b"-----BEGIN")
         key = load_pem_public_key(data) if pem else load_der_public_key(data)
@@ -48,7 +54,7 @@ def der_of(data: bytes, source: str) -> bytes:
 
 
 def der_of_ed25519(data: bytes, source: str) -> bytes:
-    """The same of the 32 bytes of an Ed25519 key."""
+    """Return the DER SubjectPublicKeyInfo of an Ed25519 key of 32 bytes, like `der_of`."""
     try:
         return Ed25519PublicKey.from_public_bytes(data).public_bytes(*_FORM)
     except ValueError as error:
@@ -58,7 +64,7 @@ def der_of_ed25519(data: bytes, source: str) -> bytes:
 
 
 def der_of_point(data: bytes, source: str) -> bytes:
-    """The same of a point on P-256, encoded as X9.62 does."""
+    """Return the DER SubjectPublicKeyInfo of an X9.62-encoded point on P-256, like `der_of`."""
     try:
         key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), data)
     except ValueError as error:
@@ -70,7 +76,8 @@ def der_of_point(data: bytes, source: str) -> bytes:
 
 PIN_VARIABLE: Final = "REPRO_GATE_PKCS11_PIN"
 MAX_PIN_BYTES: Final = 1024
-# isolated, and without .pth files: nothing of the caller's folder or environment is imported
+# For `python -I -S`: isolated and without .pth files, so that nothing of the caller's folder or
+# environment is imported. The folders to import from are given as arguments.
 PROGRAM: Final = (
     "import sys; sys.path += sys.argv[1:]; from gate.package.token_program import main; main()"
 )
@@ -80,7 +87,7 @@ WRONG_PIN_HINT: Final = (
 )
 LIST_HINT: Final = "See what it holds with `pkcs11-tool --module MODULE --login --list-objects`."
 P256: Final = object_identifier("1.2.840.10045.3.1.7")
-# by its number (RFC 8410), or by name as some tokens have it
+# The curve by its number (RFC 8410), or by its name, which some tokens use.
 ED25519: Final = (object_identifier("1.3.101.112"), b"\x13\x0cedwards25519")
 
 
@@ -98,7 +105,7 @@ _ANSWER = TypeAdapter(_Answer)
 
 
 class TokenSigner:
-    """`Signer` in a token; each question opens it again, in a process of its own."""
+    """A `Signer` in a token; each request opens the token again, in a separate process."""
 
     def __init__(
         self,
@@ -112,6 +119,7 @@ class TokenSigner:
         self._place = place
         self._pin = _pin(place, files, variables)
         root = str(Path(gate.__file__).resolve().parents[1])
+        # Absolute folders only: a relative one would be inside the commit under test.
         folders = dict.fromkeys((root, *filter(os.path.isabs, sys.path)))
         self._program = Program(
             name=f"the token's library {safe_line(place.module.name)}",
@@ -122,13 +130,15 @@ class TokenSigner:
         self._public = b""
 
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo of the public key that lies beside the private one."""
+        """Return DER SubjectPublicKeyInfo of the public key beside the private one in the token."""
         if not self._public:
             self._public = _public(self._ask({}))
         return self._public
 
     def sign(self, message: bytes) -> bytes:
-        """The token's signature; of ECDSA, which tokens give as r and s, in DER."""
+        """Return the token's signature; ECDSA's r and s, which tokens concatenate, become DER."""
+        # Both, because only the token knows its kind of key: ECDSA signs the digest, Ed25519 the
+        # message.
         digest = hashlib.sha256(message).hexdigest()
         answer = self._ask({"message": message.hex(), "digest": digest})
         signature = bytes.fromhex(answer.signature)
@@ -165,13 +175,13 @@ class TokenSigner:
 
 
 def _public(answer: _Answer) -> bytes:
-    """The token's point and parameters as DER SubjectPublicKeyInfo."""
+    """Return the token's point and parameters as DER SubjectPublicKeyInfo."""
     try:
         point = DerReader(bytes.fromhex(answer.point))
         content = point.take(OCTET_STRING)
         point.end()
     except ValueError:
-        # some tokens leave the wrapping out
+        # PKCS#11 wraps the point in an OCTET STRING, but some tokens return it bare.
         content = bytes.fromhex(answer.point)
     parameters = bytes.fromhex(answer.parameters)
     if parameters in ED25519:
@@ -186,7 +196,7 @@ def _public(answer: _Answer) -> bytes:
 
 
 def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, str]) -> None:
-    """`SettingsError` where package, library or PIN is missing; nothing secret is read."""
+    """Raise `SettingsError` if package, library or PIN is missing; nothing secret is read."""
     if find_spec("pkcs11") is None:
         raise SettingsError(
             "pkcs11: needs the package python-pkcs11",
@@ -213,7 +223,7 @@ def _pin(place: TokenPlace, files: Files, variables: Mapping[str, str]) -> str:
         return variables[PIN_VARIABLE]
     try:
         content = files.read_bytes(place.pin_source, max_bytes=MAX_PIN_BYTES)
-        # the line end of an editor is no part of it
+        # an editor's line end is not part of the PIN
         return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except (StorageError, UnicodeDecodeError) as error:
         raise AttestationError("the PIN cannot be read", hint=PIN_HINT) from error

@@ -1,4 +1,4 @@
-"""How a package was made: the facts, and the SLSA provenance v1 that they are written as.
+"""The SLSA provenance of a package: how it was made, as facts and as the statement that is signed.
 
 Format: https://slsa.dev/spec/v1.0/provenance. No SLSA level is claimed.
 """
@@ -43,7 +43,7 @@ NamedDigests = tuple[tuple[str, str], ...]
 
 
 class OverrideSeen(CamelDocument):
-    """What the training's own code did to a setting or a seed in the first run, and where."""
+    """A setting or seed that the training's own code changed in the first run, and where."""
 
     kind: OverrideKind
     name: str = Field(max_length=200)
@@ -56,11 +56,11 @@ class OverrideSeen(CamelDocument):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Making:
-    """What went into a training and came of its own doing, beside what a verdict says.
+    """How a training was made, apart from what its verdict says.
 
-    `settings` holds every setting, defaults included, `cluster` what `cluster.json` holds.
-    `overridden` counts all overrides, of which `overrides` may be the first only. `locks` are path
-    and SHA-256 of each lock file.
+    `settings` has every setting, defaults included, and `cluster` the content of `cluster.json`.
+    `overridden` counts all overrides, while `overrides` may list only the first ones. `locks` has
+    (path, SHA-256) of each lock file.
     """
 
     settings: Mapping[str, JsonValue]
@@ -73,10 +73,10 @@ class Making:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProvenanceFacts:
-    """Everything that a provenance says; all but `making` a verdict or the package says too.
+    """Everything that a provenance states; all but `making` is in the verdict or the package too.
 
-    `model` are name and SHA-256 of the package's saved states, `byproducts` of other members.
-    `image`, `baseline_digest` and `repository` are empty where there was none; `finished_at` is in
+    `model` has (name, SHA-256) of the package's saved states, `byproducts` of other members.
+    `image`, `baseline_digest` and `repository` are empty if there was none. `finished_at` is in
     UTC.
     """
 
@@ -98,7 +98,7 @@ class ProvenanceFacts:
 
 
 class ExternalParameters(CamelDocument):
-    """What was asked for; and what the training's own code did to it."""
+    """What was asked of the training, and what its own code overrode."""
 
     repository: ShortText
     settings: dict[str, JsonValue]
@@ -109,7 +109,7 @@ class ExternalParameters(CamelDocument):
 
 
 class Dependency(CamelDocument):
-    """Something that went into the training, with one digest."""
+    """An input of the training, with one digest."""
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
     digest: Annotated[
@@ -119,7 +119,7 @@ class Dependency(CamelDocument):
 
 
 class BuildDefinition(CamelDocument):
-    """What was trained, from what; `internal_parameters` is the content of `cluster.json`."""
+    """What was trained, and from what; `internal_parameters` is the content of `cluster.json`."""
 
     build_type: Literal["urn:repro-gate:smoke-training:v1"] = BUILD_TYPE
     external_parameters: ExternalParameters
@@ -128,27 +128,27 @@ class BuildDefinition(CamelDocument):
 
 
 class BuilderVersion(CamelDocument):
-    """The version of the program."""
+    """The version of repro-gate."""
 
     version: ShortText = Field(alias=PROGRAM)
 
 
 class Builder(CamelDocument):
-    """Who ran the training."""
+    """The program that ran the training."""
 
     id: Literal["urn:repro-gate:gate:v1"] = BUILDER_ID
     version: BuilderVersion
 
 
 class BuildMetadata(CamelDocument):
-    """Which call it was: the job's address, empty outside a job, and when the last run ended."""
+    """The call: the job's address (empty outside a job), and when the last run ended."""
 
     invocation_id: ShortText
     finished_on: UtcTime
 
 
 class RunDetails(CamelDocument):
-    """Who, when, and what else came of it."""
+    """Who ran the training and when, and which other files resulted."""
 
     builder: Builder
     metadata: BuildMetadata
@@ -163,7 +163,7 @@ class ProvenancePredicate(CamelDocument):
 
 
 class ProvenanceStatement(CamelDocument):
-    """An in-toto Statement, version 1, over a package and every saved state in it."""
+    """An in-toto Statement, version 1, about a package and every saved state in it."""
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT_TYPE, alias="_type")
     subject: Annotated[tuple[FileDescriptor, ...], Field(min_length=1, max_length=MAX_SUBJECTS)]
@@ -171,11 +171,11 @@ class ProvenanceStatement(CamelDocument):
     predicate: ProvenancePredicate
 
 
-# ten thousand files with the longest names, and the rest of it
+# enough for ten thousand files with the longest names, and for the rest of the statement
 MAX_PROVENANCE_BYTES: Final = 5 * 1024 * 1024
 SOURCE: Final = "the signed provenance"
 OTHER_HINT: Final = "Verify it with the tool or the repro-gate version that made it."
-# names of dependencies; those of lock files and of the baseline are theirs in the package
+# Names of dependencies. Lock files and the baseline have the names that they have in the package.
 COMMIT: Final = "commit"
 TREE: Final = "tree"
 IMAGE: Final = "image"
@@ -185,9 +185,10 @@ DATA: Final = "data/"
 
 
 def write_provenance(facts: ProvenanceFacts) -> bytes:
-    """The payload to sign: canonical JSON, so equal facts give equal bytes.
+    """Return the payload to sign: canonical JSON, so equal facts give equal bytes.
 
-    Raises `AttestationError` for facts that no statement can say, and for more than can be read.
+    Raises `AttestationError` for facts that a statement cannot express, and for a payload above
+    `MAX_PROVENANCE_BYTES`, which no verifier would read.
     """
     try:
         payload = canonical_json(_statement(facts).model_dump(mode="json", by_alias=True))
@@ -198,7 +199,7 @@ def write_provenance(facts: ProvenanceFacts) -> bytes:
             details=fault_lines(error, lambda _path: "", ProvenanceStatement),
         ) from error
     except ValueError as error:
-        # 1e400 is a number in JSON, and infinity to its reader
+        # JSON allows 1e400, which Python reads as infinity and canonical JSON cannot write back.
         raise AttestationError(
             f"how this package was made holds a number that JSON cannot express: {error}",
             hint="Look for infinity or NaN in the settings.",
@@ -213,15 +214,16 @@ def write_provenance(facts: ProvenanceFacts) -> bytes:
 
 
 def read_provenance(payload: bytes) -> ProvenanceFacts:
-    """The facts of a payload whose signature holds; the inverse of `write_provenance`.
+    """Return the facts of a payload with a valid signature; the inverse of `write_provenance`.
 
-    Raises `AttestationError` for another form than the one that is written here.
+    Raises `AttestationError` for a payload that `write_provenance` would not write.
     """
     statement = read_record(
         ProvenanceStatement, payload, SOURCE, max_bytes=MAX_PROVENANCE_BYTES, hint=OTHER_HINT
     )
     facts = _facts(statement)
-    # every part of it is a fact by now: what else it says, or in a different order, is not ours
+    # Every known part is a fact by now. Rebuilding refuses anything else: unknown parts, and known
+    # parts in another order or notation.
     if write_provenance(facts) != payload:
         raise AttestationError(f"{SOURCE} is not written as repro-gate writes it", hint=OTHER_HINT)
     return facts
@@ -260,7 +262,8 @@ def _descriptors(named: NamedDigests) -> tuple[FileDescriptor, ...]:
 
 def _dependencies(facts: ProvenanceFacts) -> Iterator[Dependency]:
     yield Dependency(name=COMMIT, digest={"gitCommit": facts.commit})
-    # over names, modes and contents of the tree: no SHA-256 of any file
+    # This digest covers names, modes and contents of the tree. It is not a SHA-256 of a file, so it
+    # has its own algorithm name.
     yield Dependency(name=TREE, digest={"reproGateTree": facts.snapshot_digest})
     for name, digest in ((IMAGE, facts.image), (BASELINE, facts.baseline_digest)):
         if digest:
@@ -316,8 +319,9 @@ def _below(start: str, used: list[tuple[str, str]]) -> NamedDigests:
 
 
 def making_of(evidence: EvidenceSet, request: GateRequest) -> Making:
-    """Of the first run of the commit; the second strict one was asked for the same."""
+    """Return how the first run of the commit was made; every strict run gets the same request."""
     run = evidence.runs[0]
+    # The training's own seed comes first, then the further ones in order, up to the limit.
     further = {seeded.result.seed for seeded in evidence.seeded}
     seed = request.settings.train.seed
     return Making(
@@ -326,7 +330,7 @@ def making_of(evidence: EvidenceSet, request: GateRequest) -> Making:
         overrides=tuple(_seen(override) for override in run.overrides[:MAX_OVERRIDES]),
         overridden=max(run.overridden, len(run.overrides)),
         cluster=cluster_document(evidence).model_dump(mode="json"),
-        # one that could not be read was not packed either
+        # a lock file that could not be read has no digest, and is not in the package either
         locks=tuple((lock.path, lock.sha256) for lock in evidence.locks if lock.sha256),
     )
 

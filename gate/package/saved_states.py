@@ -1,4 +1,4 @@
-"""The training states inside a package, read in their places: nothing is unpacked."""
+"""Read the training states inside a package in place, without unpacking them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gate.system.files.port import Files
 
 
-# in the evidence a leaf has this before its name in the state file
+# prefix that a leaf's name has in the evidence, but not in the state file
 CAPTURED: Final = "state"
 MAX_RUN_BYTES: Final = 64 * 1024 * 1024
 MAX_SETTINGS_BYTES: Final = 256 * 1024
@@ -46,13 +46,16 @@ SAVED_NOTE: Final = (
 
 @dataclass(frozen=True)
 class PackagedStates:
-    """An open package; `places` has start and size in bytes of each of its files."""
+    """An open package; `places` maps each file's name to its start and size in bytes."""
 
     opened: UntrustedFile
     places: Mapping[str, tuple[int, int]]
 
     def captured(self) -> StateContent:
-        """What the harness captured on rank 0; `EvidenceError` where the package has none."""
+        """Return what the harness captured on rank 0.
+
+        Raises `EvidenceError` if the package does not contain it.
+        """
         opened = self.opened
         if STATE_MEMBER not in self.places:
             raise EvidenceError(
@@ -61,9 +64,9 @@ class PackagedStates:
                 "checkpoint.",
             )
         start, size_bytes = self.places[STATE_MEMBER]
-        # read in its place: a state of many gigabytes is not unpacked to look at it
+        # Read in place: a state may have many gigabytes, too many to unpack for a look.
         part = file_part(opened, start, size_bytes, f"{opened.shown}: {STATE_MEMBER}")
-        # the harness's names are paths already
+        # the harness names its tensors by paths already
         content = read_safetensors(part, as_path)
         return replace(
             content,
@@ -75,18 +78,19 @@ class PackagedStates:
 
     @cached_property
     def saved_member(self) -> str:
-        """Where what the script saved lies, a file or a folder; empty where it is not packed."""
+        """The member that the script saved, a file or a folder; empty if the package has none."""
         names = [name for name in self.places if name.startswith(f"{MODEL_FOLDER}/")]
         if not names:
             return ""
+        # A single member with the checkpoint's own name is a file; anything else was a folder.
         checkpoint = self._settings().train.checkpoint or ""
         single = f"{MODEL_FOLDER}/{checkpoint.rpartition('/')[2]}"
         return single if names == [single] else MODEL_FOLDER
 
     def saved(self, member: str = "") -> StateContent:
-        """What the script saved itself, at `member` where a seal says where.
+        """Return what the script saved itself, at `member` if a seal names the place.
 
-        Raises `EvidenceError` where it cannot be read.
+        Raises `EvidenceError` if it cannot be read.
         """
         member = member or self.saved_member
         shown = f"{self.opened.shown}: {member}"
@@ -102,13 +106,13 @@ class PackagedStates:
         return replace(content, format=named, notes=(SAVED_NOTE, *content.notes))
 
     def saved_exclusions(self) -> tuple[Exclusion, ...]:
-        """What of it the gate did not compare: by the package's own settings, and by default."""
+        """Return the rules for leaves that the gate left out: the package's, then the defaults."""
         own = self._settings().train.checkpoint_exclude
         rules = (Exclusion(pattern=rule.pattern, reason=rule.reason) for rule in own)
         return (*rules, *DEFAULT_EXCLUSIONS)
 
     def _settings(self) -> GateSettings:
-        # pydantic and the settings take long to import, and a digest of a file needs neither
+        # Imported late: pydantic and the settings are slow, and digesting a file needs neither.
         from gate.settings.load import parse_settings  # noqa: PLC0415
 
         start, size_bytes = self.places.get(SETTINGS_MEMBER, (0, 0))
@@ -124,7 +128,7 @@ class PackagedStates:
 
 @contextmanager
 def open_package(files: Files, path: Path) -> Iterator[PackagedStates]:
-    """A package's states, open while the body runs; raises what `open_members` does."""
+    """Open a package's states while the body runs; raises the errors of `open_members`."""
     with open_members(files, path) as (opened, places):
         yield PackagedStates(opened, places)
 
@@ -132,11 +136,12 @@ def open_package(files: Files, path: Path) -> Iterator[PackagedStates]:
 def _parameter_names(
     opened: UntrustedFile, place: tuple[int, int] | None, content: StateContent
 ) -> dict[str, str]:
-    """What the run's evidence calls the parameters; nothing where it is missing or not readable.
+    """Map places in the state to parameter names, as the run's evidence has them.
 
-    Only a leaf of this very state is a name, so no other text of the package is shown.
+    Returns an empty map if the evidence is missing or unreadable. The evidence is untrusted, so a
+    name counts only if it is a leaf of this state: no other text of the package is shown.
     """
-    # names help a reader and decide nothing: a state without them is compared all the same
+    # The names only help a reader, so a state without them is compared all the same.
     if place is None or place[1] > MAX_RUN_BYTES:
         return {}
     try:
@@ -155,10 +160,10 @@ def _parameter_names(
 
 @contextmanager
 def open_saved_state(files: Files, path: Path, unknown: UnknownContent) -> Iterator[StateContent]:
-    """The leaves of a saved state, or of the captured state inside a package of the gate.
+    """Open the leaves of a saved state, or of the captured state inside a package of the gate.
 
-    `unknown` says what happens to files whose content is not understood.
-    Raises `EvidenceError` saying what is wrong with it.
+    `unknown` says what happens to files whose content is not understood. Raises `EvidenceError`
+    with the reason if the state cannot be read.
     """
     if is_package(files, path):
         with open_package(files, path) as package:

@@ -1,4 +1,4 @@
-"""Sealing: the statements about a passing verdict and its making, signed, in all written forms."""
+"""Seal a passing verdict: write its statements, and sign each of them in all written forms."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from gate.text.documents import write_document
 from gate.verdict.verdict import Outcome, Verdict
 
 VERDICT_MEMBER = "verdict.json"
-# what came of the training beside the states, as the provenance lists it
+# what the training produced apart from its states, as the provenance lists it
 BYPRODUCTS = (VERDICT_MEMBER, "evidence/manifest.json")
-# how an engine writes the digest of an image
+# prefix of an image's digest as container engines write it
 IMAGE_ID = "sha256:"
 
 
@@ -47,10 +47,10 @@ class Statements:
 def statements_of(
     verdict: Verdict, package: Package, context: SealContext, making: Making
 ) -> Statements:
-    """What is said of a passing verdict and its package.
+    """Return the statements about a passing verdict and its package.
 
-    Raises `AttestationError` for a verdict that does not pass or was made from uncommitted
-    changes, and for a package whose `verdict.json` is not this verdict.
+    Raises `AttestationError` for a verdict that does not pass or was made from uncommitted changes,
+    and for a package whose `verdict.json` is not this verdict.
     """
     facts = statement_facts(verdict, package, context)
     return Statements(
@@ -61,7 +61,11 @@ def statements_of(
 
 
 def seal(statements: Statements, package: Package, signer: Signer) -> tuple[SealFile, ...]:
-    """Sign them all with one key: verdict and provenance bare and as a bundle, then the model."""
+    """Sign all statements with one key and return the seals.
+
+    Verdict and provenance are written twice, bare and as a bundle; the model's signature is written
+    once, if there is a model and the key can make one.
+    """
     verdict = sign(statements.verdict, PAYLOAD_TYPE, signer)
     provenance = sign(statements.provenance, PAYLOAD_TYPE, signer)
     written = [
@@ -79,9 +83,10 @@ def seal(statements: Statements, package: Package, signer: Signer) -> tuple[Seal
 def provenance_facts(
     facts: StatementFacts, members: NamedDigests, making: Making
 ) -> ProvenanceFacts:
-    """What the provenance says where the verdict says the same, and how the training was made.
+    """Return the provenance's facts: the ones that it shares with the verdict, and `making`.
 
-    `members` are name and SHA-256 of the package's files.
+    Verification calls this too, to compare a provenance with its verdict. `members` has (name,
+    SHA-256) of the package's files.
     """
     packed = dict(members)
     image = facts.isolation.image.removeprefix(IMAGE_ID)
@@ -105,9 +110,10 @@ def provenance_facts(
 
 
 def statement_facts(verdict: Verdict, package: Package, context: SealContext) -> StatementFacts:
-    """What the statement about this verdict says; refuses what must not be signed."""
+    """Return the facts to state about this verdict; raises the errors of `statements_of`."""
     _check_sealable(verdict)
-    # the archive was written before: what it holds must be the very verdict that is signed now
+    # The archive was written earlier, so check that it contains the very verdict that is signed
+    # now.
     if dict(package.members).get(VERDICT_MEMBER) != sha256_hex(write_document(verdict)):
         raise AttestationError(
             f"the package's {VERDICT_MEMBER} is not the verdict that is to be sealed",
@@ -157,7 +163,7 @@ def _check_sealable(verdict: Verdict) -> None:
             f"only a passing verdict is sealed; this one is {verdict.outcome}",
             hint="Make the gate pass first; the unsigned report says why it does not.",
         )
-    # a signature over a commit would be a lie about files that no commit holds
+    # A signature about a commit would be false for files that are in no commit.
     if verdict.changed_files:
         raise AttestationError(
             "the training used uncommitted changes, so no commit can be sealed",
@@ -166,10 +172,10 @@ def _check_sealable(verdict: Verdict) -> None:
 
 
 def properties_of(verdict: Verdict) -> tuple[Property, ...]:
-    """Only what holds; a property that is not listed is not claimed."""
+    """Return the properties that hold; a property that is missing is not claimed."""
     repeat, baseline = verdict.repeat, verdict.baseline
     claims = {
-        # true by the check above: nothing else comes as far as here
+        # always true: `_check_sealable` and `check_verdict` refuse every other verdict
         Property.GATE_PASSED: True,
         Property.TWO_RUNS_IDENTICAL: repeat is not None and repeat.numerically_equal,
         Property.METRICS_WITHIN_BASELINE: baseline is not None

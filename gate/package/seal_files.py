@@ -1,4 +1,4 @@
-"""A package and the files of its seals beside it: their names, and what belongs into each."""
+"""The seal files beside a package: their names, and the statement that each contains."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ MAX_SEALS: Final = 16
 
 
 def seal_path(package: Path, suffix: str) -> Path:
-    """Where a seal of a package lies: beside it."""
+    """Return the path of a seal: beside the package, with its own suffix."""
     return package.with_suffix(suffix)
 
 
 def seal_paths(package: Path) -> tuple[Path, ...]:
-    """Where all seals of a package lie; a key or an identity makes some of them."""
+    """Return the paths of all seals that a package can have; a key or an identity makes some."""
     return tuple(seal_path(package, suffix) for suffix in SUFFIXES)
 
 
 def seal_file_names(kind: StatementKind, package: Path) -> str:
-    """The names of the files that a statement of this kind may be in, for a message."""
+    """Return the file names in which a statement of this kind may be, for a message."""
     suffixes = [suffix for suffix, held in SUFFIXES.items() if held is kind]
     return " or ".join(seal_path(package, suffix).name for suffix in suffixes)
 
 
 def seal_file(package: Path, suffix: str, content: bytes) -> SealFile:
-    """A seal by the name that it has beside a package."""
+    """Return a seal with the file name that it has beside a package."""
     name = seal_path(package, suffix).name
     return SealFile(name=name, content=content, kind=SUFFIXES[suffix])
 
@@ -58,9 +58,10 @@ def write_seals(seals: Sequence[SealFile], package: Path, files: Files) -> None:
 def seal_places(
     package: Path, files: Files, chosen: Sequence[Path] = ()
 ) -> tuple[tuple[Path, StatementKind | None], ...]:
-    """The seals to verify, and what belongs into each: the chosen files, or all beside the package.
+    """Return the seals to verify, each with the statement that its name promises.
 
-    Raises `AttestationError` where there is none.
+    The seals are the `chosen` files, or all beside the package. The statement is None for a file
+    with a name of its own. Raises `AttestationError` for no seal and for more than `MAX_SEALS`.
     """
     kinds = dict(zip(seal_paths(package), SUFFIXES.values(), strict=True))
     paths = chosen or [path for path in kinds if files.exists(path)]
@@ -79,7 +80,7 @@ def seal_places(
 
 
 def find_seals(package: Path, files: Files, chosen: Sequence[Path] = ()) -> tuple[SealFile, ...]:
-    """The same seals as they were read; `StorageError` for one that cannot be."""
+    """Read the seals of `seal_places`; raises `StorageError` for one that cannot be read."""
     return tuple(
         SealFile(
             name=path.name, content=files.read_bytes(path, max_bytes=MAX_SEAL_BYTES), kind=kind

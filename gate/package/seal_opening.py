@@ -1,7 +1,7 @@
-"""Opening seals: which statement each one holds, and whether all say the same.
+"""Open seals: find out which statement each contains, and check that all of them agree.
 
-A file's name proves nothing: what a payload is decides its own signed predicate type, and only the
-types that the gate writes are taken.
+A file's name proves nothing. The signed predicate type decides what a payload is, and only the
+types that the gate writes are accepted.
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ from gate.text.json_text import canonical_json
 from gate.verdict.verdict import Verdict
 
 CLUSTER_MEMBER: Final = "cluster.json"
-# held in memory while a package is read; a state of gigabytes is hashed and let go
+# Members whose content is kept in memory while a package is read. A state may have gigabytes, so it
+# is only hashed.
 KEPT_MEMBERS: Final = frozenset({SUMS_NAME, VERDICT_MEMBER, CLUSTER_MEMBER})
 MAX_DIFFERENCES: Final = 5
 
 
 def check_sums(archive: Archive) -> None:
-    """Every file must be the one that `SHA256SUMS` lists; `AttestationError` names what is not."""
-    # the list stands last, and is the one file that it cannot list
+    """Compare every file with `SHA256SUMS`; `AttestationError` names the ones that differ."""
+    # `read_archive` has checked that the list comes last. It cannot list itself.
     *others, sums = archive.members
-    # compared as bytes that are rebuilt: a list that is read could say one name twice
+    # Rebuild the list and compare bytes: a list that is parsed could name one file twice.
     expected = sums_text([(member.name, member.sha256) for member in others])
     if sums.content == expected:
         return
@@ -79,13 +80,14 @@ def check_sums(archive: Archive) -> None:
 
 
 def check_verdict(archive: Archive, facts: StatementFacts) -> None:
-    """What people read in `verdict.json` must be what was signed."""
+    """Raise `AttestationError` if `verdict.json`, which people read, differs from the seal."""
     content = _content(archive, VERDICT_MEMBER)
     if content is None:
         raise AttestationError(f"the package holds no {VERDICT_MEMBER}", hint=CLAIM_HINT)
     verdict = read_record(
         Verdict, content, VERDICT_MEMBER, max_bytes=MAX_KEPT_BYTES, hint=CLAIM_HINT
     )
+    # Every fact that both have. A field missing here could be changed in the readable file.
     claims = {
         "passes": (verdict.passes, True),
         "outcome": (verdict.outcome, facts.outcome),
@@ -117,12 +119,12 @@ def check_verdict(archive: Archive, facts: StatementFacts) -> None:
 
 
 def _configuration(verdict: Verdict) -> str:
-    """The digest of what the verdict says of the configuration, recomputed; empty without any."""
+    """Return the digest recomputed from the verdict's configuration; empty without one."""
     return configuration_digest(verdict.configuration.values) if verdict.configuration else ""
 
 
 def _algorithms(verdict: Verdict) -> set[str]:
-    """How the states were hashed; in one way, or nothing agrees with it."""
+    """Return how the states were hashed; a verdict with two ways agrees with no seal."""
     return {state.algorithm for state in verdict.states}
 
 
@@ -144,9 +146,9 @@ def _content(archive: Archive, name: str) -> bytes | None:
 
 
 def check_provenance(payload: bytes, facts: StatementFacts, archive: Archive) -> None:
-    """The provenance must say what the verdict says, list what is packed, and fit the package.
+    """Check a provenance against the verdict and the package.
 
-    Raises `AttestationError` that names the first fact that two places tell differently.
+    Raises `AttestationError` that names the first fact on which they disagree.
     """
     provenance = read_provenance(payload)
     members = tuple((member.name, member.sha256) for member in archive.members)
@@ -173,7 +175,8 @@ def _check_making(making: Making, facts: StatementFacts, archive: Archive) -> No
                 f"{printable(name)} in the package is not the one that the provenance lists",
                 hint=CLAIM_HINT,
             )
-    # the verdict has their digest and the provenance the settings: neither can be of another call
+    # The verdict states the settings' digest, the provenance the settings themselves. Comparing
+    # both means that neither can come from another call.
     if sha256_hex(canonical_json(making.settings)) != facts.settings_digest:
         raise AttestationError(
             "the provenance lists other settings than the ones that were judged by",
@@ -187,7 +190,7 @@ def _check_making(making: Making, facts: StatementFacts, archive: Archive) -> No
 
 
 def _text(value: Mapping[str, object]) -> str:
-    """As text, since 1, 1.0 and True are equal to Python; infinity is a text too."""
+    """Return the value as text: Python treats 1, 1.0 and True as equal, and text does not."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -196,7 +199,7 @@ def _object(content: bytes) -> dict[str, object]:
 
 
 def check_model_signature(payload: bytes, archive: Archive) -> None:
-    """The model's own signature must list the files that are packed; none more, none less."""
+    """Check that the model's own signature lists exactly the files that are packed."""
     members = ((member.name, member.sha256) for member in archive.members)
     check_model_statement(payload, model_folder(members))
 
@@ -220,7 +223,7 @@ ONE_CALL_HINT: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenedSeal:
-    """A payload whose signature holds; `signer` is the id of a key, or a certified repository."""
+    """A payload with a valid signature; `signer` is the id of a key, or a certified repository."""
 
     name: str
     kind: StatementKind
@@ -230,10 +233,10 @@ class OpenedSeal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """What the seals of a package say, one payload for each statement.
+    """The statements of a package's seals, one payload for each kind.
 
-    `names` are the files in their order, and `kinds` what each of them holds. `unsigned` has a
-    sentence for each file that names another key than the one that signed it.
+    `names` are the files in their order, and `kinds` the statement in each. `unsigned` has a
+    sentence for each file that names a different key than the one that signed it.
     """
 
     names: tuple[str, ...]
@@ -243,7 +246,7 @@ class Opened:
     unsigned: tuple[str, ...] = ()
 
     def payload(self, kind: StatementKind, package: Path) -> bytes:
-        """The payload of a statement; `AttestationError` where no seal holds it."""
+        """Return the payload of a statement; `AttestationError` if no seal contains it."""
         if kind not in self.payloads:
             raise AttestationError(
                 f"{ARTICLED[kind]} is missing among the seals of {package.name}",
@@ -254,18 +257,20 @@ class Opened:
 
 
 def open_seals(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[Opened, TrustedKey]:
-    """Every seal's payload, and the one trusted key that signed them all.
+    """Return every seal's payload, and the one trusted key that signed all of them.
 
-    Raises `AttestationError` for a signature that does not hold, for two keys, for two different
-    statements of one kind, and for a statement of a kind that the gate does not write.
+    Raises `AttestationError` for an invalid signature and for two different keys. Also for two
+    different statements of one kind, and for a kind that the gate does not write.
     """
     opened, keys, unsigned = [], [], []
     for seal in seals:
         envelope = read_envelope(seal)
         key = verify(envelope, trusted)
-        # after the signature, which covers the type: a key may sign other documents too
+        # Only now, because the signature covers the type: the key may have signed other documents
+        # too.
         opened.append(opened_seal(seal, envelope.payload_type, envelope.payload, key.key_id))
         keys.append(key)
+        # The name of the key is not signed, so a false one is reported, not refused.
         named = envelope.hint or "".join(signature.key_id for signature in envelope.signatures)
         if named and named not in _names_of(key):
             unsigned.append(
@@ -276,7 +281,7 @@ def open_seals(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[Opened,
 
 
 def _names_of(key: TrustedKey) -> frozenset[str]:
-    """What the gate calls a key in an envelope, a bundle, and the bundle of a model."""
+    """Return a key's names as the gate writes them: in envelopes, bundles and model bundles."""
     pem = public_pem(trusted_public_key(key))
     return frozenset(
         (
@@ -288,7 +293,7 @@ def _names_of(key: TrustedKey) -> frozenset[str]:
 
 
 def opened_seal(seal: SealFile, payload_type: str, payload: bytes, signer: str) -> OpenedSeal:
-    """A verified payload of a type that is accepted, in the file where it belongs."""
+    """Check a verified payload's type, and that its file may contain it; return it as a seal."""
     if payload_type != PAYLOAD_TYPE:
         raise AttestationError(
             f"{seal.name} seals a payload of type {printable(payload_type)!r}, "
@@ -315,7 +320,7 @@ def _kind(payload: bytes, name: str) -> StatementKind:
         max_bytes=MAX_PAYLOAD_BYTES,
         hint="Verify it with the tool or the repro-gate version that made it.",
     )
-    # by what was signed and never by the file's name: in-toto's Statement v1 has both keys
+    # in-toto's Statement v1 requires both keys
     declared = {key: str(value.get(key)) for key in ("_type", "predicateType")}
     kind = KINDS.get(declared["predicateType"])
     expected = {"_type": STATEMENT_TYPE, "predicateType": " or ".join(KINDS)}
@@ -330,7 +335,7 @@ def _kind(payload: bytes, name: str) -> StatementKind:
 
 
 def together(opened: Sequence[OpenedSeal]) -> Opened:
-    """One payload for each kind and one signer for all; `AttestationError` for anything else."""
+    """Return one payload for each kind; `AttestationError` for two signers or two statements."""
     if not opened:
         raise AttestationError("no seal was given", hint="Name the seals of the package.")
     first = opened[0]
@@ -343,7 +348,7 @@ def together(opened: Sequence[OpenedSeal]) -> Opened:
                 details=(printable(first.signer), printable(envelope.signer)),
             )
         known = payloads.setdefault(envelope.kind, envelope)
-        # one that is valid beside one of another package must not lend it its signature
+        # A valid statement about another package must not pass under the signature of this one.
         if known.payload != envelope.payload:
             raise AttestationError(
                 f"{known.name} and {envelope.name} seal different statements", hint=CLAIM_HINT

@@ -1,4 +1,4 @@
-"""Seals: what is signed, by whom, and who is trusted."""
+"""Records about seals: what is signed and by whom, which keys are trusted, what was verified."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gate.isolation.modes import IsolationMode, RunIsolation
 from gate.text.document import Document, Timestamp
 
 TRUST_SCHEMA: Final = "repro-gate.trusted-keys/1"
-# Characters of a comment or a reason.
+# in characters, for a comment or a reason
 MAX_KEY_TEXT: Final = 200
 
 
 class KeyStatus(StrEnum):
-    """Whether signatures of a key still count."""
+    """Whether a key's signatures count: active always, retired until its date, revoked never."""
 
     ACTIVE = "active"
     RETIRED = "retired"
@@ -28,13 +28,13 @@ class KeyStatus(StrEnum):
 
 
 class KeyAlgorithm(StrEnum):
-    """What a key signs with: ECDSA on P-256 with SHA-256, or Ed25519 (RFC 8032)."""
+    """The algorithm that a key signs with: ECDSA on P-256 with SHA-256, or Ed25519 (RFC 8032)."""
 
     ECDSA_P256 = "ecdsa-p256"
     ED25519 = "ed25519"
 
 
-# what a seal's envelope says of its payload, and a trust file of a key's algorithm
+# the payload's type in a seal's envelope, and the names of algorithms in a trust file
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 ECDSA_P256: Final = "PKIX_ECDSA_P256_SHA_256"
 ED25519: Final = "PKIX_ED25519"
@@ -44,9 +44,10 @@ KeyDetails = Literal["PKIX_ECDSA_P256_SHA_256", "PKIX_ED25519"]
 class TrustedKey(Document):
     """A public key, named by the SHA-256 of its DER SubjectPublicKeyInfo.
 
-    `raw_bytes` is that DER in base64. The algorithm comes from here, never from an envelope. A
-    retired key says since when (`retired_at`): what it sealed until then still counts. A revoked
-    one says from when on it may have been in other hands (`revoked_at`), and why (`reason`).
+    `raw_bytes` is that DER in base64. The algorithm to verify with comes from `key_details`, never
+    from an envelope. `retired_at` is when a key was retired: what it sealed until then still
+    counts. `revoked_at` is from when on a revoked key may have been in other hands, and `reason`
+    says why.
     """
 
     key_id: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -61,14 +62,14 @@ class TrustedKey(Document):
 
     @model_validator(mode="after")
     def _dated(self) -> TrustedKey:
-        # without its date a retired key would count for every seal, new ones included
+        # Without the date a retired key would count for every seal, including new ones.
         if self.status is KeyStatus.RETIRED and self.retired_at is None:
             message = "a retired key needs retired_at, the time from which its seals do not count"
             raise ValueError(message)
         if (self.status is KeyStatus.REVOKED) != (self.revoked_at is not None):
             message = "a revoked key needs revoked_at, and no other key has it"
             raise ValueError(message)
-        # what is left of an edit that takes a retirement back
+        # Refuse the trace of an edit that undoes a retirement.
         if self.status is KeyStatus.ACTIVE and self.retired_at is not None:
             message = "an active key has no retired_at: a key that was retired stays retired"
             raise ValueError(message)
@@ -84,7 +85,7 @@ class TrustedKeys(Document):
     @field_validator("keys")
     @classmethod
     def _distinct(cls, value: tuple[TrustedKey, ...]) -> tuple[TrustedKey, ...]:
-        """A key listed twice could be revoked in one line and active in the next."""
+        """A key that is listed twice could be revoked in one entry and active in the other."""
         if len({key.key_id for key in value}) != len(value):
             message = "a key id is listed twice"
             raise ValueError(message)
@@ -93,7 +94,7 @@ class TrustedKeys(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
-    """Bytes that a key made over a payload; the key id is a hint only."""
+    """A key's signature over a payload; the key id is a hint that nobody signs."""
 
     key_id: str
     value: bytes
@@ -101,9 +102,9 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope:
-    """A DSSE envelope: the payload exactly as it was signed.
+    """A DSSE envelope, with the payload's exact signed bytes.
 
-    `hint` names a key as a bundle does; nobody signs it, as nobody signs a key id.
+    `hint` names the key in a bundle. Neither the hint nor a signature's key id is signed.
     """
 
     payload: bytes
@@ -114,7 +115,7 @@ class Envelope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealContext:
-    """What a statement says beside the verdict: where and by what it was made.
+    """What a statement says beyond the verdict: the version, repository and job that made it.
 
     `baseline_digest` is the SHA-256 of the baseline that was compared with, or empty.
     """
@@ -126,7 +127,7 @@ class SealContext:
 
 
 class StatementKind(StrEnum):
-    """What a statement is about: the result, how it came about, the saved model by itself."""
+    """What a statement is about: the result, how it was made, or the saved model by itself."""
 
     VERDICT = "verdict"
     PROVENANCE = "provenance"
@@ -135,9 +136,9 @@ class StatementKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealFile:
-    """A seal in one of its forms; `name` is what messages call it.
+    """A seal in one of its written forms; `name` is what messages call it.
 
-    `kind` is the statement that belongs into a file of that name, None where the name tells none.
+    `kind` is the statement that a file of this name must contain, or None if the name says nothing.
     """
 
     name: str
@@ -147,9 +148,9 @@ class SealFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageMember:
-    """A file of the package, by its POSIX name; exactly one of `content` and `path` is set.
+    """A file to pack, by its POSIX name; exactly one of `content` and `path` is set.
 
-    `sha256` is what the bytes at `path` must have, when that is known already.
+    `sha256` is the digest that the bytes at `path` must have, or empty if it is not known yet.
     """
 
     name: str
@@ -160,9 +161,9 @@ class PackageMember:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
-    """A written package and the digests that a statement binds.
+    """A written package, with the digests that a statement binds.
 
-    `members` holds (name, SHA-256) in the order of the archive, its `SHA256SUMS` last.
+    `members` has (name, SHA-256) in the archive's order, with `SHA256SUMS` last.
     """
 
     path: Path
@@ -173,7 +174,7 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveMember:
-    """A member as it was read; `content` is kept only for members that were asked for."""
+    """A member as it was read; `content` is set only for members that were asked for."""
 
     name: str
     size_bytes: int
@@ -183,7 +184,7 @@ class ArchiveMember:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Archive:
-    """A package as it was read, in one pass."""
+    """A package as it was read, with its digest over all bytes."""
 
     sha256: str
     size_bytes: int
@@ -192,11 +193,11 @@ class Archive:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """What the caller demands of a seal; a full commit hash, and what else is given.
+    """What the caller demands of a seal: the full commit hash, and every other field that is set.
 
-    `not_before` is in UTC. The time in a seal is the signer's claim, no proof. `least_isolation` is
-    the weakest isolation that is accepted, and what another job reports counts for none.
-    `base_branch` is the branch that the commit must have been judged for.
+    `not_before` is in UTC; the time in a seal is the signer's claim, not a proof. `least_isolation`
+    is the weakest isolation that is accepted, and another job's report proves none. `base_branch`
+    is the branch that the commit must have been judged for.
     """
 
     commit: str
@@ -210,12 +211,12 @@ class Expected:
 class VerifiedPackage:
     """What a verification established; `notes` are sentences that a reader should see.
 
-    Either `key_id` says who sealed, or `identity` and `issuer` do; only then is `logged_at`, the
-    log's own time (UTC), there. `seals` are the names of the files that were checked, `statements`
-    what they say, `states` the roots of what is packed. `one_run` says which recorded runs a single
-    strict run equals, and is empty where there were several. `configuration_digest` is that of
-    `repro-gate config-hash`, empty where nothing was seen. `model_folder` is the folder that the
-    model's own signature covers, empty without one.
+    Either `key_id` names the signer, or `identity` and `issuer` do. In the second case `logged_at`
+    is the log's own time (UTC). `seals` are the names of the checked files, `statements` their
+    kinds, and `states` the roots of the packed states. `one_run` says which recorded runs a single
+    strict run equals, and is empty if there were several runs. `configuration_digest` is the one of
+    `repro-gate config-hash`, empty if no configuration was seen. `model_folder` is the folder that
+    the model's own signature covers, empty without one.
     """
 
     key_id: str

@@ -1,7 +1,7 @@
-"""Keys and tokens, read only when they are needed.
+"""Read keys and tokens, and only when they are needed.
 
-The gate asks only after the last training process is gone; until then nothing of them is in a
-variable of the program.
+The gate calls the methods that return a secret only after the last training process is gone (T1).
+The other methods ask whether a secret is there, and read at most the first line of a key.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ MAX_KEY_BYTES = 64 * 1024
 ENCRYPTED_LABEL = "BEGIN ENCRYPTED PRIVATE KEY"
 PASSPHRASE_VARIABLE = "REPRO_GATE_PASSPHRASE"  # noqa: S105 - the name, not the secret
 
-# The runner sets both for a job with the permission `id-token: write`, and for no job of a fork.
+# The runner sets both for a job with the permission `id-token: write`, and never for a job of a
+# fork.
 REQUEST_URL_VARIABLE = "ACTIONS_ID_TOKEN_REQUEST_URL"
 REQUEST_TOKEN_VARIABLE = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"  # noqa: S105 - the name, not the secret
 
 
 class _JobIdentity:
-    """What a job of GitHub Actions may say who it is with."""
+    """The variables with which a job of GitHub Actions can ask for its identity token."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables
 
     def may_identify(self) -> bool:
-        """Whether the runner gave this job what it takes."""
+        """Return whether the runner gave this job address and secret; reads no secret."""
         return bool(
             self._variables.get(REQUEST_URL_VARIABLE)
             and self._variables.get(REQUEST_TOKEN_VARIABLE)
         )
 
     def identity_request(self) -> IdentityRequest | None:
-        """The address and the secret, or None without `id-token: write`."""
+        """Return the address and secret to ask with, or None without `id-token: write`."""
         if not self.may_identify():
             return None
         return IdentityRequest(
@@ -50,7 +51,10 @@ class _JobIdentity:
 
 
 class _Keys(_JobIdentity):
-    """A signing key at a place, or in a variable, with its pass phrase in another one."""
+    """A signing key at a place or in a variable, and its pass phrase in another variable.
+
+    Subclasses set the names of the variables.
+    """
 
     _key_variable = ""
     _passphrase_variable = ""
@@ -65,17 +69,17 @@ class _Keys(_JobIdentity):
         self._files = files
 
     def names_key(self) -> bool:
-        """Whether there is anything to sign with; reads no secret."""
+        """Return whether there is a key to sign with; reads no secret."""
         return self._place is not None or self._given(self._key_variable)
 
     def names_file(self) -> bool:
-        """Whether there is a key in PEM; reads no secret."""
+        """Return whether the key is in PEM, in a file or a variable; reads no secret."""
         return isinstance(self._place, FilePlace) or self._given(self._key_variable)
 
     def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
-        """`SettingsError` where what was named can give no signature; reads no secret.
+        """Raise `SettingsError` if the named key or program cannot sign; reads no secret.
 
-        No program below `checkout` is started to sign.
+        A program below `checkout` is refused, because the pull request controls it.
         """
         if self.names_key():
             self._check_named(checkout, allow_plain=allow_plain)
@@ -83,7 +87,7 @@ class _Keys(_JobIdentity):
             raise SettingsError("no pass phrase was given for the signing key", hint=self._hint)
 
     def _check_named(self, checkout: Path | None, *, allow_plain: bool) -> None:
-        # slow to import, and most calls name no key
+        # Imported late: slow, and most calls name no key.
         from gate.package.signers import (  # noqa: PLC0415
             check_place,
             key_head,
@@ -99,6 +103,7 @@ class _Keys(_JobIdentity):
                 refuse_programs_below(checkout, self._place, self._variables)
         if isinstance(self._place, FilePlace):
             shown = f"{shown} {safe_line(str(self._place.path))}"
+            # Unbuffered, because a buffer would read the secret that follows the first line (T1).
             with self._place.path.open("rb", buffering=0) as file:
                 head = key_head(file)
         refuse_head(head, shown, allow_plain=allow_plain)
@@ -108,7 +113,7 @@ class _Keys(_JobIdentity):
             )
 
     def secret_files(self) -> tuple[Path, ...]:
-        """Where key, PIN or token are in a file; none is opened."""
+        """Return the files with the key, PIN or token, without opening them."""
         if self._place is None:
             return ()
         from gate.package.signers import secret_files  # noqa: PLC0415 - as above
@@ -116,17 +121,17 @@ class _Keys(_JobIdentity):
         return secret_files(self._place, self._variables)
 
     def signing_key(self) -> bytes | None:
-        """The private key in PEM, or None where none was given or it is no file."""
+        """Return the private key in PEM, or None if there is none or it is not a file."""
         if isinstance(self._place, FilePlace):
             return self._files.read_bytes(self._place.path, max_bytes=MAX_KEY_BYTES)
         return self._read(self._key_variable)
 
     def passphrase(self) -> bytes | None:
-        """The pass phrase of a key in PEM, or None."""
+        """Return the pass phrase of a key in PEM, or None."""
         return self._read(self._passphrase_variable)
 
     def signer(self) -> Signer | None:
-        """The key in a token, in a vault or behind a program, or None when none was named."""
+        """Return the signer in a token, in a vault or behind a program, or None for a file."""
         if self._place is None or isinstance(self._place, FilePlace):
             return None
         from gate.package.signers import open_signer  # noqa: PLC0415 - as above
@@ -141,19 +146,19 @@ class _Keys(_JobIdentity):
 
 
 class FileSecrets(_Keys):
-    """For the command line: the key's place, the pass phrase of a file from one variable."""
+    """The secrets of the command line: a key's place, and a file's pass phrase in one variable."""
 
     _passphrase_variable = PASSPHRASE_VARIABLE
     _passphrase_hint = f"Set {PASSPHRASE_VARIABLE} to its pass phrase."
     _hint = f"Set {PASSPHRASE_VARIABLE}, or accept a plain key with --allow-plain-key."
 
     def token(self) -> str:
-        """None: the command line posts nothing."""
+        """Return the empty text: the command line posts nothing."""
         return ""
 
 
 class InputSecrets(_Keys):
-    """For the action: the step's inputs, which the runner hands over as variables."""
+    """The secrets of the action: the step's inputs, which the runner passes as variables."""
 
     _key_variable = "INPUT_SIGNING_KEY"
     _passphrase_variable = "INPUT_SIGNING_KEY_PASSPHRASE"  # noqa: S105 - the name, not the secret
@@ -165,9 +170,9 @@ class InputSecrets(_Keys):
         super().__init__(read_signer_place(place) if place else None, files, variables)
 
     def token(self) -> str:
-        """The input `token`."""
+        """Return the input `token`."""
         return self._variables.get("INPUT_TOKEN", "").strip()
 
     def _read(self, name: str) -> bytes | None:
-        # the line end of a secret that was pasted is no part of it
+        # A pasted secret often ends with a line end that is not part of it.
         return self._variables.get(name, "").strip().encode() or None

@@ -1,11 +1,14 @@
-"""Signers behind a program or a vault, and which one a place names.
+"""Signers behind a program or in a Vault, and the checks of a signer's place before the training.
 
-`COMMAND public-key` prints the public key, PEM or DER. `COMMAND sign` reads what is to be signed
-from standard input and prints the signature: DER for ECDSA, 64 bytes for Ed25519. Both may be in
-base64, as the programs of key services print them.
+A program is called in two ways. `COMMAND public-key` prints the public key, PEM or DER. `COMMAND
+sign` reads the message from standard input and prints the signature: DER for ECDSA, 64 bytes for
+Ed25519. It may print either in base64, as the programs of key services do.
 
-"Transit secrets engine (API)", version 1: `keys/:name`, `sign/:name`. The private key never leaves
-the vault; what it holds signs there.
+Vault: "Transit secrets engine (API)", version 1, `keys/:name` and `sign/:name`. The private key
+never leaves the vault.
+
+Security rule T1 splits the work: before the training, the checks here read nothing secret. Tokens,
+PINs and keys are read by the signers' constructors, after the last training process is gone.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ _BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]
 
 
 class CommandSigner:
-    """`Signer` by two calls of a program."""
+    """A `Signer` that calls a program, once for the public key and once for each signature."""
 
     def __init__(
         self, place: CommandPlace, variables: Mapping[str, str], *, seconds: float = SECONDS
@@ -54,14 +57,17 @@ class CommandSigner:
         self._public = b""
 
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo, from the program, which is asked once."""
+        """Return DER SubjectPublicKeyInfo; the program is asked once and its answer is kept."""
         if not self._public:
             answer = _bytes(self._program.ask(b"", "public-key"))
             self._public = der_of(answer, f"{self._program.name} public-key")
         return self._public
 
     def sign(self, message: bytes) -> bytes:
-        """The program's signature over the message."""
+        """Return the program's signature over the message.
+
+        Raises `AttestationError` if it prints nothing.
+        """
         signature = _bytes(self._program.ask(message, "sign"))
         if not signature:
             raise AttestationError(
@@ -72,7 +78,10 @@ class CommandSigner:
 
 
 def checked_program(place: CommandPlace, variables: Mapping[str, str]) -> str:
-    """The program's full path; `SettingsError` where none is there that may be started."""
+    """Return the program's full path.
+
+    Raises `SettingsError` if there is no such program, or if others could replace it.
+    """
     program = find_program(place.argv[0], variables)
     if not program:
         raise SettingsError(
@@ -84,7 +93,11 @@ def checked_program(place: CommandPlace, variables: Mapping[str, str]) -> str:
 
 
 def _bytes(answer: bytes) -> bytes:
-    """The answer, decoded where it is base64: DER never looks like it, nor do 64 random bytes."""
+    """Return the answer, decoded if it is base64.
+
+    This cannot mistake raw bytes: DER never looks like base64, and 64 random bytes practically
+    never do.
+    """
     text = b"".join(answer.split())
     return base64.b64decode(text) if text and _BASE64.fullmatch(text) else answer
 
@@ -98,7 +111,7 @@ TOKEN_VARIABLE: Final = "VAULT_TOKEN"  # noqa: S105 - the name, not the secret
 TOKEN_FILE_VARIABLE: Final = "VAULT_TOKEN_FILE"  # noqa: S105 - as above
 NAMESPACE_VARIABLE: Final = "VAULT_NAMESPACE"
 AUTHORITY_VARIABLE: Final = "VAULT_CACERT"
-# Where `vault login` leaves its token, in the home folder.
+# `vault login` writes its token to this file in the home folder.
 LOGIN_FILE: Final = ".vault-token"
 MAX_TOKEN_BYTES: Final = 16 * 1024
 OK: Final = 200
@@ -108,15 +121,17 @@ PLAIN_LABEL: Final = "-----BEGIN PRIVATE KEY-----"
 SEC1_LABEL: Final = "-----BEGIN EC PRIVATE KEY-----"
 PARAMETERS_LABEL: Final = "-----BEGIN EC PARAMETERS-----"
 OTHER_LABELS: Final = tuple(f"-----BEGIN {kind} PRIVATE KEY-----" for kind in ("RSA", "DSA"))
-# the header of RFC 1421, as far as it is read
+# the first header field of RFC 1421's encrypted PEM, as much of it as is needed
 OLD_ENCRYPTION: Final = "Proc-Typ"
 MAX_LABEL: Final = 80
-# characters of base64: up to the length of a SEC1 key; up to the name of Ed25519; up to a curve's
+# Numbers of base64 characters to read: to the length field of a SEC1 key, to the name of Ed25519,
+# and to the name of a curve. All of them end before the secret begins.
 SEC1_HEAD: Final = 8
 ED25519_HEAD: Final = 16
 EC_HEAD: Final = 20
 EC_ID: Final = object_identifier("1.2.840.10045.2.1")
-# Ed25519 is one of these names, which differ in their last byte
+# The object identifiers of X25519, X448, Ed25519 and Ed448 differ from each other only in the last
+# byte.
 EDWARDS: Final = object_identifier("1.3.101.112")[:-1]
 # RSA, RSA-PSS, X25519, X448, Ed448
 OTHER_IDS: Final = tuple(
@@ -164,7 +179,7 @@ _SIGN_ANSWER = TypeAdapter(_SignAnswer)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Pinned:
-    """One version of the key: what it is, and its public half in DER."""
+    """The key version that signs: its number, type and public half in DER."""
 
     version: int
     kind: str
@@ -172,7 +187,11 @@ class _Pinned:
 
 
 class VaultSigner:
-    """`Signer` in a vault; the version of the public key is the one that signs."""
+    """A `Signer` whose key is in a Vault.
+
+    The version whose public key was read first is also the one that signs, even if the key is
+    rotated in between.
+    """
 
     def __init__(
         self,
@@ -189,15 +208,17 @@ class VaultSigner:
         self._pinned: _Pinned | None = None
 
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo of the version that was asked for, or of the latest."""
+        """Return DER SubjectPublicKeyInfo of the version that the place names, or the latest."""
         return self._key().public
 
     def sign(self, message: bytes) -> bytes:
-        """The signature that the vault makes over the message."""
+        """Return the signature that the vault makes over the message."""
         key = self._key()
         body: dict[str, object] = {"key_version": key.version}
         if key.kind == ECDSA:
-            # a statement may be larger than what a vault takes; Ed25519 has no such form here
+            # Only the digest is sent, because a statement may be larger than a request to a vault.
+            # Ed25519 signs the message itself (RFC 8032), so the branch below has to send all of
+            # it.
             digest = hashlib.sha256(message).digest()
             body |= {"input": _encoded(digest), "prehashed": True, "hash_algorithm": "sha2-256"}
             body |= {"marshaling_algorithm": "asn1"}
@@ -255,7 +276,8 @@ class VaultSigner:
 
     def _hint(self, status: int) -> str:
         place = self._place
-        # a standby node: where it sends to would be given the token
+        # A standby node redirects to the active one. Following it would send the token to an
+        # address that the settings do not name.
         if 300 <= status < 400:  # noqa: PLR2004 - the redirects
             return f"Redirects are not followed; set {ADDRESS_VARIABLE} to the active node."
         if status == 404:  # noqa: PLR2004 - not found
@@ -271,7 +293,10 @@ class VaultSigner:
 
 
 def checked_address(variables: Mapping[str, str]) -> str:
-    """The vault's address; `SettingsError` for none, and for one that would show the token."""
+    """Return the vault's address without a final slash.
+
+    Raises `SettingsError` if it is missing, not an address, or would send the token unencrypted.
+    """
     address = variables.get(ADDRESS_VARIABLE, "").strip().rstrip("/")
     if not address:
         raise SettingsError(f"vault: {ADDRESS_VARIABLE} is not set", hint=ADDRESS_HINT)
@@ -280,7 +305,7 @@ def checked_address(variables: Mapping[str, str]) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError:
         host, parts = None, urlsplit("")
-    # a name or password in it would be in messages
+    # A user name or password in the address would show up in messages.
     if not host or parts.username is not None or parts.query or parts.fragment:
         raise SettingsError(f"vault: {ADDRESS_VARIABLE} is not an address", hint=ADDRESS_HINT)
     if parts.scheme != "https" and (parts.scheme != "http" or host not in LOOPBACK):
@@ -292,7 +317,7 @@ def checked_address(variables: Mapping[str, str]) -> str:
 
 
 def check_files(files: Files, variables: Mapping[str, str]) -> None:
-    """`SettingsError` where there is no token, or no file of certificates; neither is read."""
+    """Raise `SettingsError` if there is no token, or no file of certificates; neither is read."""
     authority = variables.get(AUTHORITY_VARIABLE, "")
     if authority and not files.exists(Path(authority)):
         raise SettingsError(
@@ -316,14 +341,14 @@ def _token(files: Files, variables: Mapping[str, str]) -> str:
             token = files.read_bytes(path, max_bytes=MAX_TOKEN_BYTES).decode("ascii").strip()
         except (StorageError, UnicodeDecodeError) as error:
             raise AttestationError("the vault's token cannot be read", hint=TOKEN_HINT) from error
-    # it becomes a header, in which a line end would begin another one
+    # The token becomes an HTTP header, where a line end would begin another header.
     if not token.isascii() or not token.isprintable() or not token or " " in token:
         raise AttestationError("the vault's token is not one word", hint=TOKEN_HINT)
     return token
 
 
 def token_file(variables: Mapping[str, str]) -> Path | None:
-    """Where the token lies if no variable holds it, or None."""
+    """Return the file with the token in case `VAULT_TOKEN` is empty, or None if none is known."""
     if named := variables.get(TOKEN_FILE_VARIABLE):
         return Path(named)
     home = variables.get("HOME")
@@ -331,7 +356,10 @@ def token_file(variables: Mapping[str, str]) -> Path | None:
 
 
 def _signature(text: str, version: int) -> bytes:
-    """The bytes of `vault:v1:BASE64`, made by the version that was asked for."""
+    """Return the signature's bytes from `vault:v1:BASE64`.
+
+    Raises `AttestationError` if a different version of the key made it.
+    """
     vault, _, rest = text.partition(":")
     made_by, _, encoded = rest.partition(":")
     if (vault, made_by) != ("vault", f"v{version}"):
@@ -354,7 +382,7 @@ def _encoded(data: bytes) -> str:
 
 
 def _words(content: bytes, token: str) -> tuple[str, ...]:
-    """What the vault says of a refusal, without the token should it repeat it."""
+    """Return the error lines of the vault's answer, with the token masked in case it repeats it."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
@@ -367,7 +395,7 @@ def _words(content: bytes, token: str) -> tuple[str, ...]:
 def open_signer(
     place: CommandPlace | TokenPlace | VaultPlace, files: Files, variables: Mapping[str, str]
 ) -> Signer:
-    """The signer at a place that is no file; reads its token or PIN."""
+    """Return the signer at a place that is not a file; reads its token or PIN."""
     if isinstance(place, CommandPlace):
         return CommandSigner(place, variables)
     if isinstance(place, VaultPlace):
@@ -376,7 +404,7 @@ def open_signer(
 
 
 def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) -> None:
-    """`SettingsError` where the place can give no signature, as far as that shows from outside."""
+    """Raise `SettingsError` if the place cannot sign, as far as that shows without its secrets."""
     if isinstance(place, CommandPlace):
         checked_program(place, variables)
     elif isinstance(place, VaultPlace):
@@ -388,7 +416,7 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
         raise SettingsError(
             f"there is no signing key {safe_line(str(place.path))}", hint="Correct the path."
         )
-    # asked of the file system: what is in the file is read after the training
+    # Only the file system is asked: the key's content must not be read before the training ends.
     elif not place.path.is_file() or not os.access(place.path, os.R_OK):
         raise SettingsError(
             f"the signing key {safe_line(str(place.path))} is not a readable file",
@@ -397,11 +425,13 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
 
 
 def key_head(file: BinaryIO) -> str:
-    """The first line of a key in PEM, and what tells its kind: nothing of the secret behind that.
+    """Return the first line of a PEM key, and the characters after it that show the key's kind.
 
-    The rest is read when no process of a training lives any more.
+    Nothing of the secret is read, because training processes may still run. The secret comes after
+    these characters, and is read when the last process is gone (T1).
     """
     label = ""
+    # byte by byte: reading a whole line or block would take the secret into memory
     while len(label) < MAX_LABEL and not label.endswith("\n"):
         sign = file.read(1).decode("ascii", "replace")
         if not sign:
@@ -412,7 +442,8 @@ def key_head(file: BinaryIO) -> str:
     if not label.startswith(PLAIN_LABEL):
         return label
     head = _characters(file, ED25519_HEAD)
-    # behind this much such a key begins its secret; what else there is has longer names
+    # For Ed25519 the secret begins right after these characters. Every other kind has a longer name
+    # before its secret, so reading on is safe.
     return label + head + ("" if EDWARDS in _decoded_head(head) else _characters(file, EC_HEAD))
 
 
@@ -428,9 +459,9 @@ def _decoded_head(text: str) -> bytes:
 
 
 def refuse_head(head: str, shown: str, *, allow_plain: bool) -> None:
-    """`SettingsError` where the beginning of a PEM file says that this can sign nothing.
+    """Raise `SettingsError` if the beginning of a PEM file shows that the key cannot sign.
 
-    Else that would only show when everything has been trained.
+    Otherwise that would only come out after the whole training. `shown` names the key in messages.
     """
     label, _, body = head.partition("\n")
     for kind, words in (("PUBLIC KEY", "a public key"), ("CERTIFICATE", "a certificate")):
@@ -454,12 +485,13 @@ def refuse_head(head: str, shown: str, *, allow_plain: bool) -> None:
 
 
 def _is_other_kind(label: str, body: str) -> bool:
-    """Whether the beginning says so; where it says nothing that is known, it is no."""
+    """Return whether the beginning shows an unsupported kind of key; unknown text gives False."""
     if label.startswith(OTHER_LABELS):
         return True
     head = _decoded_head(body)
     if label.startswith(SEC1_LABEL):
-        # the name of the curve stands behind the secret, but no P-256 key has this length's form
+        # SEC1 names the curve only after the secret. But a P-256 key is shorter than 128 bytes, so
+        # a length in long form (0x81) means another curve.
         return head[1:2] == b"\x81"
     curve = head.partition(EC_ID)[2]
     return any(kind in head for kind in OTHER_IDS) or (
@@ -468,7 +500,7 @@ def _is_other_kind(label: str, body: str) -> bool:
 
 
 def secret_files(place: SignerPlace, variables: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files of a place that hold a key, a PIN or a token, whether they are there or not."""
+    """Return the files that contain a place's key, PIN or token, whether they exist or not."""
     path: Path | None = None
     if isinstance(place, FilePlace):
         path = place.path
@@ -482,9 +514,9 @@ def secret_files(place: SignerPlace, variables: Mapping[str, str]) -> tuple[Path
 def refuse_programs_below(
     folder: Path, place: SignerPlace | None, variables: Mapping[str, str]
 ) -> None:
-    """`SettingsError` for a program or library in a work tree that a pull request fills.
+    """Raise `SettingsError` for a program or library in a work tree that a pull request fills.
 
-    It would be started with the gate's account, beside the token that signs.
+    It would run under the gate's account, next to the token that signs.
     """
     paths: tuple[str, ...] = ()
     if isinstance(place, CommandPlace):

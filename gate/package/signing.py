@@ -1,4 +1,8 @@
-"""Who signs and what that needs: protocols of signers, seals without a key, strict text."""
+"""Who can sign: the protocols of signers and services, and strict reading of signed text.
+
+Implementations are in `keys.py`, `signers.py`, `pkcs11.py` and `sigstore_services.py`; tests have
+others.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from gate.text.untrusted_text import masked
 
 
 def has_sigstore() -> bool:
-    """Whether it is installed."""
+    """Return whether the optional package sigstore is installed."""
     return find_spec("sigstore") is not None
 
 
@@ -26,13 +30,13 @@ MAX_SHOWN = 200
 
 
 def printable(text: str) -> str:
-    """Text from outside, cut and with every control character replaced, fit for a terminal."""
+    """Return untrusted text for a terminal: shortened, with control characters replaced."""
     shown = masked(text)
     return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}…"
 
 
 def read_object(data: bytes, source: str, *, max_bytes: int, hint: str) -> dict[str, object]:
-    """A JSON object whose keys are not yet known; `AttestationError` for anything else."""
+    """Read a JSON object whose keys are not known yet; `AttestationError` for anything else."""
     try:
         value = parse_json(data, source, max_bytes=max_bytes)
     except DocumentError as error:
@@ -45,7 +49,7 @@ def read_object(data: bytes, source: str, *, max_bytes: int, hint: str) -> dict[
 def read_record(
     model: type[Record], data: bytes, source: str, *, max_bytes: int, hint: str
 ) -> Record:
-    """A document of ours or of Sigstore; `AttestationError` with one line for each fault."""
+    """Read a document of a known model; `AttestationError` has one line for each fault."""
     try:
         return read_document(model, data, source, max_bytes=max_bytes)
     except DocumentError as error:
@@ -58,12 +62,12 @@ def _refusal(error: DocumentError, hint: str) -> AttestationError:
 
 
 def decode_base64(text: str, what: str) -> bytes:
-    """Decode either alphabet, with padding, and nothing but what encoding would give back.
+    """Decode padded base64 of either alphabet, and refuse what encoding would not give back.
 
-    DSSE demands both alphabets. Python's decoder skips foreign characters and ignores the unused
-    bits of the last one, so two texts would be one value: hence the comparison.
+    DSSE requires both alphabets. Python's decoder ignores the unused bits of the last character, so
+    two texts could decode to one value: hence the comparison.
     """
-    # a text that mixes both alphabets fails below, at the comparison
+    # A text that mixes both alphabets fails at the comparison below.
     alternative = b"-_" if "-" in text or "_" in text else b"+/"
     try:
         data = base64.b64decode(text, altchars=alternative, validate=True)
@@ -83,7 +87,7 @@ def _not_base64(what: str) -> AttestationError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdentityRequest:
-    """Where a job asks for its identity token, and with which secret.
+    """Where a job asks for its identity token, and the secret to ask with.
 
     `server_url` is the GitHub server that the job belongs to.
     """
@@ -95,9 +99,9 @@ class IdentityRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Who sealed: the name in the certificate (for GitHub the workflow's address), and its issuer.
+    """Who sealed: the name in the certificate (on GitHub the workflow's address), and its issuer.
 
-    Only both together name somebody: another issuer could certify the same name.
+    Only both together identify somebody: another issuer could certify the same name.
     """
 
     name: str
@@ -106,10 +110,10 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogEntry:
-    """What a transparency log answered: an entry, its promise and its proof of inclusion.
+    """A transparency log's answer: an entry, its promise, and its proof of inclusion.
 
-    `log_index` counts over all shards of the log, `proof_index` in the tree of `tree_size` entries
-    with `root_hash`. `integrated_seconds` is the log's own time, in seconds since 1970.
+    `log_index` counts over all shards of the log, `proof_index` within the tree of `tree_size`
+    entries and `root_hash`. `integrated_seconds` is the log's own time, in seconds since 1970.
     """
 
     body: bytes
@@ -126,9 +130,9 @@ class LogEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdentitySigned:
-    """What a verified bundle holds: the payload, and who signed it.
+    """The content of a verified bundle: the payload, and who signed it.
 
-    `repository` is the address of the repository whose job it was, empty when the certificate names
+    `repository` is the address of the repository whose job signed, empty if the certificate has
     none.
     """
 
@@ -139,49 +143,49 @@ class IdentitySigned:
 
 
 class Secrets(Protocol):
-    """Keys and tokens: asked for only after the last training process is gone."""
+    """Keys and tokens; secrets are asked for only after the last training process is gone (T1)."""
 
     def names_key(self) -> bool:
-        """Whether there is a key to sign with, wherever it is; reads no secret, so at any time."""
+        """Return whether there is any key to sign with; reads no secret, so call it at any time."""
         ...
 
     def names_file(self) -> bool:
-        """Whether there is a private key in PEM; reads nothing of it, so at any time."""
+        """Return whether there is a private key in PEM; reads no secret, so call it at any time."""
         ...
 
     def signing_key(self) -> bytes | None:
-        """The private key in PEM, or None when nothing is to be sealed."""
+        """Return the private key in PEM, or None if nothing is to be sealed with a file."""
         ...
 
     def passphrase(self) -> bytes | None:
-        """What the key is encrypted with, or None."""
+        """Return the pass phrase of the private key, or None."""
         ...
 
     def signer(self) -> Signer | None:
-        """A key that is not a file, or None when none was named."""
+        """Return the signer of a key that is not a file, or None if none was named."""
         ...
 
     def secret_files(self) -> tuple[Path, ...]:
-        """Files with a key, a PIN or a token: where, and nothing of what is in them."""
+        """Return the files that contain a key, a PIN or a token, without opening them."""
         ...
 
     def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
-        """`SettingsError` for a key that cannot sign; tells nothing secret, so at any time.
+        """Raise `SettingsError` for a key that cannot sign; reads no secret.
 
-        No program below `checkout` is started to sign. `allow_plain`: a file without a pass phrase.
+        A program below `checkout` is refused. `allow_plain` accepts a file without a pass phrase.
         """
         ...
 
     def token(self) -> str:
-        """The token for comments, or the empty text."""
+        """Return the token for comments, or the empty text."""
         ...
 
     def may_identify(self) -> bool:
-        """Whether the job may ask for an identity token; tells nothing secret, so at any time."""
+        """Return whether the job may ask for an identity token; reads no secret."""
         ...
 
     def identity_request(self) -> IdentityRequest | None:
-        """Where and with what to ask for the job's identity token, or None when it may not."""
+        """Return address and secret to ask for an identity token with, or None if not allowed."""
         ...
 
 
@@ -189,45 +193,48 @@ class Signer(Protocol):
     """A signing key, wherever it is; each failure is an `AttestationError`."""
 
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo."""
+        """Return the public key as DER SubjectPublicKeyInfo."""
         ...
 
     def sign(self, message: bytes) -> bytes:
-        """ECDSA P-256/SHA-256: DER; Ed25519: 64 bytes (RFC 8032, never prehashed)."""
+        """Return the signature: DER for ECDSA P-256/SHA-256, 64 bytes for Ed25519.
+
+        Ed25519 signs the message itself (RFC 8032), never a digest of it.
+        """
         ...
 
 
 class SealServices(Protocol):
-    """What a seal without a key needs from others; each failure is an `AttestationError`."""
+    """The services that a seal without a key needs; each failure is an `AttestationError`."""
 
     def identity_token(self, request: IdentityRequest) -> str:
-        """The job's identity token: a JWT, a secret while it is valid."""
+        """Return the job's identity token: a JWT, secret while it is valid."""
         ...
 
     def certificate(self, token: str, signing_request: bytes) -> bytes:
-        """A certificate (DER) for the key of a certificate signing request (PEM)."""
+        """Return a certificate (DER) for the key in a certificate signing request (PEM)."""
         ...
 
     def entry(self, envelope: bytes, certificate: bytes) -> LogEntry:
-        """Enter a DSSE envelope (JSON) and the certificate (DER) of its key into the log."""
+        """Enter a DSSE envelope (JSON), with its key's certificate (DER), into the log."""
         ...
 
     def check_root(self, trusted_root: bytes | None) -> None:
-        """Whether a seal could be checked against this root; None as in `verified`."""
+        """Check that seals can be verified with this root; None as in `verified`."""
         ...
 
     def verified(
         self, bundle: bytes, identity: Identity, trusted_root: bytes | None
     ) -> IdentitySigned:
-        """Check all of a bundle offline; `trusted_root` None stands for the public services."""
+        """Verify a whole bundle offline; `trusted_root` None means the public services' root."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sealing:
-    """The verdict's seal that was written, as a bundle; `why_not` says why there is none.
+    """The bundle of the verdict's seal that was written, or in `why_not` why there is none.
 
-    `identity` says whose a seal without a key is.
+    `identity` names the signer of a seal without a key.
     """
 
     bundle: Path | None = None

@@ -1,9 +1,9 @@
-"""The services of a keyless seal: the runner's tokens, Fulcio's certificates, Rekor's log.
+"""The services for a seal without a key: the runner's tokens, Fulcio's certificates, Rekor's log.
+
+Sources: GitHub Actions, "OpenID Connect reference"; Fulcio's API version 2 (`signingCert`); Rekor's
+API version 1 (`log/entries`) with entries of kind dsse 0.0.1.
 
 Proxies and certificates come from the usual environment variables, as requests reads them.
-
-GitHub Actions, "OpenID Connect reference"; Fulcio's API version 2 (`signingCert`); Rekor's API
-version 1 (`log/entries`) with entries of kind dsse 0.0.1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gate.system.github.api import message_of
 from gate.system.http import GITHUB_POLICY, BodyLimits, RetryPolicy, bounded_pieces
 
 TRIES: Final = 3
-# an entry with its statement has a few kB, a chain of certificates too
+# an entry with its statement, or a chain of certificates, has a few kB
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 64 * 1024
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost"})
@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceAnswer:
-    """An answer that arrived whole; `source` is what messages call the service."""
+    """An answer that arrived completely; `source` is what messages call the service."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,7 +48,7 @@ class ServiceAnswer:
     source: str
 
     def read_as(self, kind: TypeAdapter[_T], hint: str) -> _T:
-        """The content as what was promised; `SealServiceError` when it is something else."""
+        """Parse the content as the promised form; raises `SealServiceError` for any other form."""
         try:
             return kind.validate_json(self.content)
         except ValidationError as error:
@@ -58,7 +58,7 @@ class ServiceAnswer:
 
 
 class _Bearer(requests.auth.AuthBase):
-    """Sets the token on each request, if there is one; being explicit, it keeps .netrc out."""
+    """Adds the token to each request, if there is one; an explicit login also disables .netrc."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -70,11 +70,11 @@ class _Bearer(requests.auth.AuthBase):
 
 
 class Service:
-    """A service by its name in messages; a context manager that closes its connections.
+    """A connection to one service; a context manager that closes its connections.
 
-    `secret` is sent as the bearer token, and is never in a message; `headers` are sent too.
-    `authority` is a file with the certificates to trust in place of the system's. Every failure is
-    a `SealServiceError`.
+    `secret` is sent as the bearer token and is never in a message; `headers` are sent too.
+    `authority` is a file with the certificates to trust instead of the system's. Every failure is a
+    `SealServiceError`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Service:
         authority: str = "",
     ) -> None:
         parts = urlsplit(url)
-        # the token would be for everybody on the way
+        # Without TLS everybody on the way could read the token.
         if parts.scheme != "https" and parts.hostname not in LOOPBACK:
             raise SealServiceError(
                 f"the address of {name} does not begin with https://",
@@ -99,12 +99,12 @@ class Service:
         self._policy = policy
         self._secret = secret
         self._session = requests.Session()
-        # on this machine: a proxy elsewhere would be sent the token in the clear
+        # Only for plain http on this machine: a proxy elsewhere would get the token unencrypted.
         self._session.trust_env = parts.scheme == "https"
         self._session.auth = _Bearer(secret)
         self._session.headers.update({"Accept": "application/json", "User-Agent": "repro-gate"})
         self._session.headers.update(headers or {})
-        # None: requests looks at the environment, and else at its own list
+        # None lets requests look at the environment first, and then at its own list.
         self._authority = authority or None
 
     def __enter__(self) -> Self:
@@ -114,10 +114,10 @@ class Service:
         self._session.close()
 
     def ask(self, method: str, url: str, body: object = None, *, hide: str = "") -> ServiceAnswer:
-        """Send a request; an answer below 500 is the caller's to judge.
+        """Send a request and return the answer; the caller judges every status below 500.
 
-        `hide` is a secret of the body. Sent up to three times: whatever is asked for here may be
-        given twice.
+        `hide` is a secret in the body, kept out of messages. A request is sent up to `TRIES` times.
+        Repeating is safe, because every request here may be carried out twice.
         """
         tries = 0
         while True:
@@ -136,8 +136,8 @@ class Service:
             self._policy.sleep(self._policy.backoff(tries))
 
     def refused(self, answer: ServiceAnswer, hint: str, *, hide: str = "") -> SealServiceError:
-        """An answer that is none, in words: the status, and what the service says about it."""
-        # a service that was handed no secret cannot repeat one; no message holds a line end
+        """Return the error for a refusal: the status, and what the service says about it."""
+        # Without a secret there is nothing to hide, and no message contains a line end.
         words = message_of(answer.content, hide or self._secret or "\n")
         return SealServiceError(
             f"{self._name} answered {answer.status}",
@@ -152,7 +152,7 @@ class Service:
             json=body,
             timeout=self._policy.timeout_seconds,
             verify=self._authority,
-            # not followed: a token goes where the settings say, and nowhere else
+            # A redirect would send the token to an address that the settings do not name.
             allow_redirects=False,
             stream=True,
         ) as response:
@@ -164,7 +164,7 @@ class Service:
             )
 
     def _content(self, response: BaseHTTPResponse) -> bytes:
-        """The body, up to a size and within a time, however slowly it comes."""
+        """Read the body up to a size and within a total time, even if it arrives byte by byte."""
         limits = BodyLimits(
             piece_bytes=PIECE_BYTES,
             max_bytes=MAX_ANSWER_BYTES,
@@ -185,7 +185,7 @@ class Service:
         if isinstance(error, requests.Timeout):
             why = f"did not answer within {self._policy.timeout_seconds:g} s"
         elif isinstance(error, requests.exceptions.SSLError):
-            # it answered, and waiting trusts it no more
+            # The service did answer, so waiting and trying again would not help.
             kind = SealServiceError
             why = "has a certificate that is not trusted here"
         elif isinstance(error, requests.ConnectionError):
@@ -228,7 +228,7 @@ class _Signed(BaseModel):
 
 
 class _Certified(BaseModel):
-    """The certificate with the promise of the log of certificates inside it."""
+    """The certificate, with the promise of the certificate transparency log inside it (SCT)."""
 
     with_promise: _Signed = Field(alias="signedCertificateEmbeddedSct")
 
@@ -247,7 +247,7 @@ class _Verification(BaseModel):
 
 
 class _Entry(BaseModel):
-    """The part of Rekor's answer that a bundle needs."""
+    """The parts of Rekor's answer that a bundle needs."""
 
     body: Base64Bytes
     integrated_time: Count = Field(alias="integratedTime")
@@ -262,7 +262,7 @@ _ENTRIES = TypeAdapter(Annotated[dict[str, _Entry], Field(min_length=1, max_leng
 
 
 class SigstoreServices:
-    """`SealServices` over HTTP, at the addresses of the settings."""
+    """The `SealServices` over HTTP, at the addresses in the settings."""
 
     def __init__(self, settings: SigningSettings, policy: RetryPolicy = GITHUB_POLICY) -> None:
         self._fulcio_url = settings.fulcio_url
@@ -270,10 +270,10 @@ class SigstoreServices:
         self._policy = policy
 
     def identity_token(self, request: IdentityRequest) -> str:
-        """Ask the runner's service for a token that is meant for Sigstore alone."""
+        """Ask the runner's service for an identity token with Sigstore as its only audience."""
         name = "the runner's service for identity tokens"
         with Service(name, request.url, self._policy, secret=request.token) as service:
-            # the audience: a token for another service would not count here, nor this one there
+            # The audience limits the token: other services refuse it, and Sigstore refuses theirs.
             mark = "&" if "?" in request.url else "?"
             answer = service.ask("GET", f"{request.url}{mark}audience={AUDIENCE}")
             if answer.status != OK:
@@ -284,7 +284,7 @@ class SigstoreServices:
         return token
 
     def certificate(self, token: str, signing_request: bytes) -> bytes:
-        """Ask Fulcio for a certificate; the request's own signature proves the key."""
+        """Ask Fulcio for a certificate; the request's signature proves possession of the key."""
         body = {
             "credentials": {"oidcIdentityToken": token},
             "certificateSigningRequest": base64.b64encode(signing_request).decode("ascii"),
@@ -296,7 +296,8 @@ class SigstoreServices:
                 raise service.refused(answer, FULCIO_HINT, hide=token)
         chain = answer.read_as(_CERTIFIED, FULCIO_HINT).with_promise.chain.certificates
         try:
-            # the chain above it comes from the trusted root, never from the answer
+            # Only the leaf is used. The chain above it comes from the trusted root, never from the
+            # answer.
             leaf = x509.load_pem_x509_certificate(chain[0].encode())
         except ValueError as error:
             raise SealServiceError(
@@ -305,7 +306,7 @@ class SigstoreServices:
         return leaf.public_bytes(Encoding.DER)
 
     def entry(self, envelope: bytes, certificate: bytes) -> LogEntry:
-        """Enter an envelope into Rekor's log; an entry that is there already is taken."""
+        """Enter an envelope into Rekor's log and return the entry, also one that exists already."""
         pem = x509.load_der_x509_certificate(certificate).public_bytes(Encoding.PEM)
         content = {
             "envelope": envelope.decode("utf-8"),
@@ -315,24 +316,26 @@ class SigstoreServices:
         with Service("Rekor", self._rekor_url, self._policy) as service:
             answer = service.ask("POST", f"{self._rekor_url}/api/v1/log/entries", body)
             if answer.status == CONFLICT:
-                # an answer got lost and the request was repeated: the first one was carried out
+                # A repeated request after a lost answer: the first one had been carried out.
                 answer = service.ask("GET", self._existing(service, answer))
             if answer.status not in {OK, CREATED}:
                 raise service.refused(answer, REKOR_HINT)
         return _log_entry(answer)
 
     def check_root(self, trusted_root: bytes | None) -> None:
-        """Read the root as `verified` will; `AttestationError` where that cannot be done."""
+        """Read the root as `verified` will; raises `AttestationError` if it cannot be used."""
         check_trusted_root(trusted_root)
 
     def verified(
         self, bundle: bytes, identity: Identity, trusted_root: bytes | None
     ) -> IdentitySigned:
-        """Check all of a bundle; nothing is asked of anybody."""
+        """Verify a whole bundle offline."""
         return verify_identity(bundle, identity, trusted_root)
 
     def _existing(self, service: Service, answer: ServiceAnswer) -> str:
         location = answer.headers.get("Location", "")
+        # Rekor names the entry in `Location`. Only its path is used, so the request stays at the
+        # settings' address.
         path = location.removeprefix(service.origin)
         if not ENTRY_PATH.match(path):
             raise service.refused(answer, REKOR_HINT)

@@ -1,7 +1,8 @@
-"""Checking a Sigstore bundle offline, by sigstore-python: certificate, its promise, log, signature.
+"""Verify a Sigstore bundle offline, by sigstore-python: certificate, its promise, log, signature.
 
-An extra of the package, so it is loaded where it is used. It asks nobody:
-what it trusts is the trusted root that it is given, or the public one that the library brings.
+The library is an optional extra, so it is imported where it is used. Nothing is asked over the
+network: trust comes from the trusted root that the caller gives, or from the public one that the
+library includes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ REFUSED_HINT: Final = (
     "or is "
     "newer than that root: find out which before you use the package."
 )
-# "Source Repository URI" of Fulcio's extensions: the repository whose job was certified.
+# "Source Repository URI" in Fulcio's extensions: the repository of the job that was certified.
 SOURCE_REPOSITORY: Final = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.12")
 SHORT_TEXT: Final = b"\x0c"
 LONG_TEXT: Final = b"\x0c\x81"
@@ -39,20 +40,25 @@ MAX_SHOWN: Final = 300
 def verify_identity(
     bundle: bytes, identity: Identity, trusted_root: bytes | None
 ) -> IdentitySigned:
-    """Check a bundle of a DSSE envelope and whom its certificate names.
+    """Verify a bundle of a DSSE envelope, and the identity that its certificate names.
 
-    Checked are the certificate's chain at the time of the log, its promise by a log of
-    certificates, name and issuer, the entry's promise, proof and checkpoint, that the entry is
-    about this envelope, and the signature. `trusted_root` is the text of a trusted root, None that
-    of the public services. Raises `AttestationError` for all that does not hold.
+    These checks are made:
+
+    - the certificate: its chain at the log's time, its promise by a log of certificates, its name
+      and issuer;
+    - the log entry: its promise, proof and checkpoint, and that it is about this envelope;
+    - the signature.
+
+    `trusted_root` is the text of a trusted root, or None for the public services' root. Raises
+    `AttestationError` if any check fails.
     """
     _refuse_without_sigstore()
-    # imported here: an extra, and half a second for every command that does not need it
+    # Imported here: an optional extra, and half a second that other commands need not wait.
     from sigstore.errors import Error  # noqa: PLC0415
     from sigstore.models import Bundle  # noqa: PLC0415
     from sigstore.verify import Verifier, policy  # noqa: PLC0415
 
-    # the library's warnings are for those who call it; without a handler they went to stderr
+    # The library's warnings are meant for programmers. Without a handler they would go to stderr.
     logging.getLogger("sigstore").addHandler(logging.NullHandler())
     identity_policy = policy.Identity(identity=identity.name, issuer=identity.issuer)
     root = _trusted_root(trusted_root)
@@ -71,13 +77,14 @@ def verify_identity(
     )
 
 
-# what reading untrusted certificates and protobufs raises besides the library's own errors
+# What the library lets through, besides its own errors, when certificates and protobufs are
+# malformed.
 _PARSING: Final = (
     ValueError,
     TypeError,
     LookupError,
     OverflowError,
-    # a time that this machine's clock cannot show
+    # raised for a time that this machine's clock cannot represent
     OSError,
     x509.ExtensionNotFound,
     x509.DuplicateExtension,
@@ -95,9 +102,9 @@ def _refuse_without_sigstore() -> None:
 
 
 def check_trusted_root(text: bytes | None) -> None:
-    """Whether a seal could be checked with this root; `AttestationError` where it could not.
+    """Raise `AttestationError` if no seal could be verified with this root.
 
-    None stands for the root of the public services. No seal is needed for it, nor any network.
+    None means the public services' root. Needs neither a seal nor a network.
     """
     _refuse_without_sigstore()
     from sigstore.errors import Error  # noqa: PLC0415 - as above
@@ -121,7 +128,8 @@ def _trusted_root(text: bytes | None) -> TrustedRoot:
 
     if text is None:
         try:
-            # offline: as old as the installed library, or as its own program last refreshed it
+            # Offline: the root is as old as the installed library, or as its program's last
+            # refresh.
             return ClientTrustConfig.production(offline=True).trusted_root
         except (Error, OSError, ValueError) as error:
             raise AttestationError(
@@ -129,7 +137,8 @@ def _trusted_root(text: bytes | None) -> TrustedRoot:
                 hint="Name a file: signing.trusted_root when sealing, --trusted-root to verify.",
                 details=(_shown_error(error),),
             ) from error
-    # the library reads a root by its path alone, and a confined reader writes no file
+    # The library reads a root only by path, and this may run in a confined process that writes no
+    # file. So the path is a pipe's.
     with _as_path(text) as path:
         try:
             return TrustedRoot.from_file(path)
@@ -143,9 +152,9 @@ def _trusted_root(text: bytes | None) -> TrustedRoot:
 
 @contextmanager
 def _as_path(text: bytes) -> Iterator[str]:
-    """A path from which the text can be read once, while the body runs."""
+    """Provide a path from which the text can be read once, while the body runs."""
     reading, writing = os.pipe()
-    # a pipe takes 64 KiB at once
+    # A thread writes, because a pipe holds 64 KiB and a larger text would block this one.
     feeder = threading.Thread(target=_feed, args=(writing, text), daemon=True)
     feeder.start()
     try:
@@ -156,29 +165,29 @@ def _as_path(text: bytes) -> Iterator[str]:
 
 
 def _feed(writing: int, text: bytes) -> None:
-    # nobody reads on
+    # The reader may stop early, and then the pipe breaks.
     with suppress(BrokenPipeError), os.fdopen(writing, "wb") as pipe:
         pipe.write(text)
 
 
 def _shown_error(error: Exception) -> str:
-    """One line of what the library says; parts of the bundle may be in it."""
+    """Return one line of the library's message, masked: it may quote parts of the bundle."""
     return masked(str(error).partition("\n")[0])[:MAX_SHOWN] or type(error).__name__
 
 
 def _source_repository(certificate: x509.Certificate) -> str:
-    """The extension's text, or nothing where a certificate has none."""
+    """Return the certificate's source repository, or the empty text if it has none."""
     try:
         extension = certificate.extensions.get_extension_for_oid(SOURCE_REPOSITORY)
     except x509.ExtensionNotFound:
         return ""
     value = extension.value.public_bytes()
-    # DER (X.690, 8.1.3): a length below 128 is one byte, one below 256 has 0x81 before it
+    # DER (X.690, 8.1.3): a length below 128 is one byte, and one below 256 has 0x81 before it.
     for head in (value[:1], value[:2]):
         start = len(head) + 1
         if head in {SHORT_TEXT, LONG_TEXT} and value[start - 1 : start] == _byte(value, start):
             return value[start:].decode("utf-8", "replace")
-    # unreadable is not absent: the caller passes over the absent one
+    # Unreadable is not absent: callers skip the check for an absent repository.
     raise AttestationError("the certificate's repository cannot be read", hint=REFUSED_HINT)
 
 

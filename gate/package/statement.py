@@ -1,7 +1,7 @@
-"""What a seal says: the in-toto Statement v1 about a passing verdict.
+"""The statement in a seal: an in-toto Statement v1 about a passing verdict.
 
-Each fact is in one place only, so that no two parts of a statement can disagree: the commit
-and the package are subjects, settings and baseline are policies, the rest are our claims.
+Each fact is in one place only, so that no two parts of a statement can disagree. The commit and the
+package are subjects, settings and baseline are policies, and the rest are the gate's claims.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ CLAIMS_SCHEMA: Final = "repro-gate.claims/1"
 Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 GitHash = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 ShortText = Annotated[str, Field(max_length=500)]
-# One notation of each moment, so that equal facts are equal bytes.
+# One notation for each moment, so that equal facts give equal bytes.
 UtcTime = Annotated[Timestamp, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 
 
 class Property(StrEnum):
-    """What a passing verdict established; one that does not hold is left out."""
+    """What a passing verdict established; a property that does not hold is left out."""
 
     GATE_PASSED = "REPRO_GATE_PASS"
     TWO_RUNS_IDENTICAL = "REPRO_GATE_TWO_RUNS_IDENTICAL"
@@ -59,15 +59,18 @@ class Property(StrEnum):
 class StatementFacts:
     """Everything that a statement about a passing verdict says.
 
-    `data` are name and digest of each declared data set, in the order of the names; `states` the
-    roots of what is packed, and `checkpoint_root` is over the states of all ranks.
-    `commit` is the trained commit, of which `strict_runs` runs were equal bit for bit; of a single
-    one `one_run` says which runs of the baseline it equals;
-    `base_branch` and `base_commit` are what the commit was to be merged into, empty where it was
-    judged alone. With `imported_evidence` another job says how the training was isolated.
-    `baseline_digest` is empty when no baseline was used, and `configuration_digest` when nothing of
-    the training's configuration was seen. Digests are SHA-256 in lowercase
-    hexadecimal, `created_at` is UTC with whole seconds and a `Z`.
+    Digests are SHA-256 in lowercase hexadecimal, and `created_at` is UTC with whole seconds and a
+    `Z`.
+
+    - `commit` is the trained commit, and `strict_runs` of its runs were equal bit for bit. For a
+      single run, `one_run` says which runs of the baseline it equals.
+    - `states` has the roots of the packed states; `checkpoint_root` covers the states of all ranks.
+    - `base_branch` and `base_commit` are what the commit was to be merged into, empty if it was
+      judged alone.
+    - With `imported_evidence`, the isolation is what another job reports.
+    - `baseline_digest` is empty if no baseline was used, `configuration_digest` if no configuration
+      of the training was seen.
+    - `data` has (name, digest) of each declared data set, sorted by name.
     """
 
     package_name: str
@@ -98,32 +101,32 @@ class StatementFacts:
 
 
 class CamelDocument(Document):
-    """A document whose keys are written in the camel case that in-toto and Sigstore use."""
+    """A document whose keys are in camel case, as in-toto and Sigstore use it."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class FileDigest(CamelDocument):
-    """A file's identity."""
+    """A file's SHA-256."""
 
     sha256: Sha256
 
 
 class CommitDigest(CamelDocument):
-    """A git commit's identity."""
+    """A git commit's hash."""
 
     git_commit: GitHash
 
 
 class FileDescriptor(CamelDocument):
-    """A file, named and identified: the package, or a policy."""
+    """A file with its digest: the package, or a policy."""
 
     name: ShortText
     digest: FileDigest
 
 
 class DataDescriptor(CamelDocument):
-    """A declared data set, by the digest of docs/data.md."""
+    """A declared data set, with the digest that docs/data.md defines."""
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
     digest: FileDigest
@@ -137,7 +140,7 @@ class CommitDescriptor(CamelDocument):
 
 
 class Verifier(CamelDocument):
-    """Who came to the verdict, and the documents that it was judged by."""
+    """Who judged, and the documents that decided."""
 
     id: ShortText
     policies: tuple[FileDescriptor, ...]
@@ -147,6 +150,7 @@ class Verifier(CamelDocument):
     def _settings_then_baseline(
         cls, value: tuple[FileDescriptor, ...]
     ) -> tuple[FileDescriptor, ...]:
+        # The order is part of the statement: `_facts` reads the policies by position.
         if [policy.name for policy in value] not in (["settings"], ["settings", "baseline"]):
             message = "must be settings, then baseline if there was one"
             raise ValueError(message)
@@ -154,22 +158,22 @@ class Verifier(CamelDocument):
 
 
 class ClaimedIsolation(CamelDocument, RunIsolation):
-    """How the training was isolated, in the keys of a statement."""
+    """How the training was isolated, with a statement's keys."""
 
 
 class ClaimedState(CamelDocument, StateRoots):
-    """The roots of a state, in the keys of a statement."""
+    """The roots of a state, with a statement's keys."""
 
 
 class ClaimedRuns(CamelDocument, RecordedRuns):
-    """The recorded runs that a single run equals, in the keys of a statement."""
+    """The recorded runs that a single run equals, with a statement's keys."""
 
 
 class GateClaims(CamelDocument):
-    """What repro-gate adds to a Simple Verification Result.
+    """The gate's extension of a Simple Verification Result.
 
-    `one_run` is there exactly where `strict_runs` is 1, `configuration_digest` where something of
-    the training's configuration was seen.
+    `one_run` is present exactly if `strict_runs` is 1, `configuration_digest` if any configuration
+    of the training was seen.
     """
 
     schema_version: Literal["repro-gate.claims/1"] = CLAIMS_SCHEMA
@@ -201,8 +205,9 @@ class GateClaims(CamelDocument):
 
     @model_serializer(mode="wrap")
     def _without_the_unseen(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Most passes rest on runs of their own: their statement says nothing of others."""
+        """Leave out empty optional claims, so that most statements do not mention them at all."""
         written: dict[str, object] = handler(self)
+        # both spellings: the key depends on whether the caller dumps by alias
         if self.one_run is None:
             written.pop("oneRun", None)
             written.pop("one_run", None)
@@ -213,7 +218,7 @@ class GateClaims(CamelDocument):
 
 
 class VerdictPredicate(CamelDocument):
-    """A Simple Verification Result, version 0.2, with our claims as its extension."""
+    """A Simple Verification Result, version 0.2, with the gate's claims as its extension."""
 
     verifier: Verifier
     time_created: UtcTime
@@ -223,7 +228,7 @@ class VerdictPredicate(CamelDocument):
     @field_validator("properties")
     @classmethod
     def _says_pass(cls, value: tuple[Property, ...]) -> tuple[Property, ...]:
-        # nothing but a pass is ever sealed, so a statement without it was made by something else
+        # The gate seals only passes, so something else made a statement without this property.
         if Property.GATE_PASSED not in value:
             message = f"does not hold {Property.GATE_PASSED}"
             raise ValueError(message)
@@ -231,7 +236,7 @@ class VerdictPredicate(CamelDocument):
 
 
 class Statement(CamelDocument):
-    """An in-toto Statement, version 1, over exactly a package and a commit."""
+    """An in-toto Statement, version 1, about exactly one package and one commit."""
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT_TYPE, alias="_type")
     subject: tuple[FileDescriptor, CommitDescriptor]
@@ -246,15 +251,15 @@ OTHER_HINT = "Verify it with the tool or the repro-gate version that made it."
 
 
 def utc_time(timestamp: str) -> str:
-    """An ISO 8601 time with an offset, as UTC with whole seconds and a `Z`, as in-toto wants it."""
-    # one form: two notations of one moment would be two statements
+    """Return an ISO 8601 time with an offset as in-toto wants it: UTC, whole seconds, a `Z`."""
+    # One form, because two notations of a moment would give two different statements.
     return datetime.fromisoformat(timestamp).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write_statement(facts: StatementFacts) -> bytes:
-    """The payload to sign: canonical JSON, so equal facts give equal bytes.
+    """Return the payload to sign: canonical JSON, so equal facts give equal bytes.
 
-    Raises `AttestationError` for facts that no statement can say, such as a missing digest.
+    Raises `AttestationError` for facts that no statement can express, such as a missing digest.
     """
     try:
         statement = _statement(facts)
@@ -316,19 +321,20 @@ def _by_sha256(name: str, digest: str) -> FileDescriptor:
 
 
 def read_statement(payload: bytes) -> StatementFacts:
-    """The facts of a payload whose signature holds; the inverse of `write_statement`.
+    """Return the facts of a payload with a valid signature; the inverse of `write_statement`.
 
-    Raises `AttestationError` for another statement or predicate type, for an unknown or missing
-    key, and for other subjects or policies than ours.
+    Raises `AttestationError` for another statement or predicate type, an unknown or missing key,
+    and other subjects or policies than the gate writes.
     """
     value = read_object(payload, SOURCE, max_bytes=MAX_STATEMENT_BYTES, hint=OTHER_HINT)
-    # before the rest is read: another type may use the same keys for other things
+    # Types first: another type may use the same keys with other meanings.
     _require_type(value, "_type", STATEMENT_TYPE)
     _require_type(value, "predicateType", VERDICT_PREDICATE)
     statement = read_record(
         Statement, payload, SOURCE, max_bytes=MAX_STATEMENT_BYTES, hint=OTHER_HINT
     )
     verifier = statement.predicate.verifier.id
+    # Another program may write the same predicate type, but mean other things by its claims.
     if verifier != VERIFIER_ID:
         raise AttestationError(
             f"{SOURCE} names the verifier {printable(verifier)!r}, "
@@ -336,7 +342,7 @@ def read_statement(payload: bytes) -> StatementFacts:
             hint=OTHER_HINT,
         )
     facts = _facts(statement)
-    # no second notation of one statement: not of its keys, and not of a number
+    # Rebuild and compare: a statement has one notation only, of its keys and of its numbers.
     if write_statement(facts) != payload:
         raise AttestationError(f"{SOURCE} is not written as repro-gate writes it", hint=OTHER_HINT)
     return facts
@@ -355,7 +361,7 @@ def _facts(statement: Statement) -> StatementFacts:
     package, commit = statement.subject
     predicate = statement.predicate
     claims = predicate.repro_gate
-    # by position, which the record has checked: settings first, then at most a baseline
+    # By position, which the record has checked: settings first, then at most one baseline.
     settings, *baseline = predicate.verifier.policies
     return StatementFacts(
         package_name=package.name,

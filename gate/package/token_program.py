@@ -1,7 +1,7 @@
-"""A program of its own that uses a PKCS#11 token: the maker's library may hang or crash here alone.
+"""The separate process that uses a PKCS#11 token, so that the vendor's library can only crash here.
 
-A question in JSON on standard input, with the PIN and what is to be signed, or nothing to sign: an
-answer in JSON on standard output, hexadecimal.
+Standard input has a question in JSON: the PIN, and the message to sign or nothing. Standard output
+gets an answer in JSON, with bytes in hexadecimal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-# What may be wrong, in words for a person; anything else is reported by the exception's name.
+# Reasons in words for a person. Any other exception is reported by its name.
 WORDS: Final = {
     "PinIncorrect": "the PIN is wrong",
     "PinLocked": "the PIN is locked after too many wrong ones",
@@ -29,28 +29,30 @@ def main() -> None:
     """Answer the question on standard input."""
     question = json.loads(sys.stdin.buffer.read())
     with os.fdopen(os.dup(1), "w", encoding="ascii") as answers:
-        # what the library prints must not be in the answer
+        # The library may print to descriptor 1, so point that at stderr and keep a copy for the
+        # answer.
         os.dup2(2, 1)
         json.dump(token_answer(question), answers)
 
 
 def token_answer(question: Mapping[str, Any]) -> dict[str, str]:
-    """The key's public half, and a signature where something is to be signed.
+    """Return the key's public half, and a signature if there is a message to sign.
 
-    `fault` alone says in words what is wrong.
+    If anything fails, the answer has `fault` alone, with the reason in words.
     """
     try:
         return _used(question)
     except LookupError as error:
         return {"fault": str(error.args[0])}
     except Exception as error:  # noqa: BLE001 - the last handler of this program
-        # its own text is left out: a library may put anything into it
+        # The exception's own text is left out, because a library may put anything into it, even the
+        # PIN.
         name = type(error).__name__
         return {"fault": WORDS.get(name, f"the library reports {name}")}
 
 
 def _used(question: Mapping[str, Any]) -> dict[str, str]:
-    # here and not above: an optional package, of which only this program needs to know
+    # Imported here: the package is optional, and only this function needs it.
     import pkcs11  # noqa: PLC0415 - as above
 
     library = pkcs11.lib(question["module"])
@@ -64,7 +66,8 @@ def _used(question: Mapping[str, Any]) -> dict[str, str]:
         if "message" in question:
             edwards = private.key_type is pkcs11.KeyType.EC_EDWARDS
             mechanism = pkcs11.Mechanism.EDDSA if edwards else pkcs11.Mechanism.ECDSA
-            # ECDSA takes the digest, which every token can; Ed25519 the message itself
+            # ECDSA gets the digest, because every token can sign one. Ed25519 signs the message
+            # itself.
             given = bytes.fromhex(question["message" if edwards else "digest"])
             answer["signature"] = private.sign(given, mechanism=mechanism).hex()
         return answer
@@ -85,7 +88,7 @@ def _object(session: Any, question: Mapping[str, Any], kind: Any) -> Any:  # noq
         object_question[pkcs11.Attribute.LABEL] = question["key_label"]
     if question["key_id"]:
         object_question[pkcs11.Attribute.ID] = bytes.fromhex(question["key_id"])
-    # as a list: a search that is not over keeps the session from signing
+    # Read to the end: a search that is still open keeps the session from signing.
     name = "private key" if kind is pkcs11.ObjectClass.PRIVATE_KEY else "public key"
     return _only(
         name, list(session.get_objects(object_question)), lambda candidate: str(candidate.label)
@@ -93,7 +96,7 @@ def _object(session: Any, question: Mapping[str, Any], kind: Any) -> Any:  # noq
 
 
 def _only(name: str, candidates: list[Any], shown: Callable[[Any], str]) -> Any:  # noqa: ANN401 - as above
-    """The one that was found; which key signs must not depend on an order."""
+    """Return the only candidate; with several, the signing key would depend on their order."""
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:

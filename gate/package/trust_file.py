@@ -1,4 +1,7 @@
-"""The trust file's life: a key comes in, is retired, is revoked, and never goes back."""
+"""Change the trust file: add a key, retire it, revoke it; no step can be undone.
+
+Retired and revoked keys stay listed, because old packages are still verified against them.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,18 @@ _BEGINNING = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 
 
 def read_public_key(pem: bytes, source: str) -> PublicKey:
-    """The one public key of a PEM file, ECDSA on P-256 or Ed25519.
+    """Return the one public key in a PEM file: ECDSA on P-256 or Ed25519.
 
-    Raises `KeyFileError` for anything else. No message repeats what the file holds.
+    Raises `KeyFileError` for anything else. No message repeats the file's content.
     """
     kinds = _BEGINNING.findall(pem)
-    # asked first: the wrong file of a pair has to be named
+    # Asked first, so that giving the wrong file of a key pair gets a clear message.
     if any(b"PRIVATE KEY" in kind for kind in kinds):
         raise KeyFileError(
             f"{source} holds a private key, which has no place in a trust file",
             hint="Give its public half: `openssl pkey -in KEY -pubout -out PUBLIC.pem`.",
         )
-    # a second key would be passed over without a word
+    # The PEM reader would silently ignore a second key.
     if len(kinds) > 1:
         raise KeyFileError(
             f"{source} holds {len(kinds)} PEM blocks", hint="Give a file with one public key."
@@ -50,7 +53,10 @@ def read_public_key(pem: bytes, source: str) -> PublicKey:
 
 
 def find_key(document: TrustedKeys, prefix: str, source: str) -> TrustedKey:
-    """The one key whose id begins with `prefix`, in either case; else a `SettingsError`."""
+    """Return the one key whose id begins with `prefix`, in either case.
+
+    Raises `SettingsError` if no key or several keys do.
+    """
     if not prefix:
         raise SettingsError("the id of the key is empty", hint=LIST_HINT)
     keys = [key for key in document.keys if key.key_id.startswith(prefix.lower())]
@@ -65,10 +71,10 @@ def find_key(document: TrustedKeys, prefix: str, source: str) -> TrustedKey:
 
 
 def with_key_retired(document: TrustedKeys, key: TrustedKey, *, at: str) -> TrustedKeys:
-    """The document with an active key retired at a time, in ISO 8601 with an offset.
+    """Return the document with an active key retired at a time (ISO 8601 with an offset).
 
     Raises `AttestationError` for a key that is retired or revoked: a later date would let seals
-    count that do not.
+    count that do not count now.
     """
     if key.status is not KeyStatus.ACTIVE:
         raise _is_already(key)
@@ -78,10 +84,10 @@ def with_key_retired(document: TrustedKeys, key: TrustedKey, *, at: str) -> Trus
 def with_key_revoked(
     document: TrustedKeys, key: TrustedKey, *, at: str, reason: str = ""
 ) -> TrustedKeys:
-    """The document with a key revoked: none of its seals counts any more.
+    """Return the document with a key revoked, so that none of its seals counts any more.
 
-    `at` is the time from which it may have been in other hands, in ISO 8601 with an offset. Raises
-    `AttestationError` for a key that is revoked.
+    `at` is the time from which the key may have been in other hands (ISO 8601 with an offset).
+    Raises `AttestationError` for a key that is revoked already.
     """
     if key.status is KeyStatus.REVOKED:
         raise _is_already(key)
@@ -90,11 +96,11 @@ def with_key_revoked(
 
 
 def write_trusted_keys(document: TrustedKeys) -> bytes:
-    """The trust file as JSON: keys by id, every fact on its own line.
+    """Return the trust file as JSON, sorted by key id, with each fact on a separate line.
 
-    Raises `AttestationError` when it would be too large to be read.
+    Raises `AttestationError` for a file that would be too large to be read.
     """
-    # a document's usual form has a whole key in one line: what is reviewed here is a single fact
+    # Other documents have a whole key on one line. Here a reviewer has to see each changed fact.
     text = json.dumps(
         document.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False
     )
@@ -108,7 +114,7 @@ def write_trusted_keys(document: TrustedKeys) -> bytes:
 
 
 def _replaced(document: TrustedKeys, key: TrustedKey, changes: Mapping[str, str]) -> TrustedKeys:
-    # validated again, which a copy is not
+    # Validate again: pydantic's `model_copy` would not check the dates.
     changed = TrustedKey.model_validate({**key.model_dump(), **changes})
     others = [other for other in document.keys if other.key_id != key.key_id]
     return TrustedKeys(keys=tuple(sorted((*others, changed), key=lambda trusted: trusted.key_id)))

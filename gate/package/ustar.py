@@ -1,8 +1,8 @@
-"""The tar format that a package uses, and where the files of a package lie inside it.
+"""The tar format of a package: writing and parsing headers, and finding files inside the archive.
 
-Written here rather than by a library, because a package's bytes must not depend on the version of
-one. GNU tar with `--format=ustar --mode=644 --mtime=@0 --owner=0 --group=0 --numeric-owner` writes
-the same headers.
+It is written here rather than by a library, because a package's bytes must not depend on a
+library's version. GNU tar with `--format=ustar --mode=644 --mtime=@0 --owner=0 --group=0
+--numeric-owner` writes the same headers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from gate.text.package_names import colliding, name_problem, split_name
 BLOCK_BYTES = 512
 RECORD_BYTES = 20 * BLOCK_BYTES
 END_BYTES = 2 * BLOCK_BYTES
-# Eleven octal digits: GNU and pax have extensions for more, and extensions are ambiguous.
+# The size field has eleven octal digits. GNU and pax have extensions for larger files, but tools
+# disagree about extensions.
 MAX_MEMBER_BYTES = 8**11 - 1
 MAX_MEMBERS = 10_000
 SUMS_NAME = "SHA256SUMS"
@@ -28,7 +29,7 @@ _RENAME_HINT = "Rename the file; a package takes plain relative names that every
 
 
 def check_member_name(name: str) -> None:
-    """Refuse a name that could leave the folder it is unpacked in, or mean two things."""
+    """Raise `AttestationError` for a name that could leave the target folder, or is ambiguous."""
     problem = name_problem(name)
     if problem:
         raise AttestationError(
@@ -37,7 +38,7 @@ def check_member_name(name: str) -> None:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse unsafe names, too many, and two that would be one file where case does not count."""
+    """Refuse too many names, unsafe ones, and names that collide on a case-insensitive disk."""
     if len(names) > MAX_MEMBERS:
         raise AttestationError(
             f"{len(names):,} files in the package, the limit is {MAX_MEMBERS:,}",
@@ -53,9 +54,9 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def header(name: str, size_bytes: int) -> bytes:
-    """The one header of a regular file: mode 0644, no owner, no time.
+    """Return the header block of a regular file with mode 0644, no owner and no time.
 
-    Raises `AttestationError` for an unsafe name and for 8 GiB or more, which ustar cannot say.
+    Raises `AttestationError` for an unsafe name, and for 8 GiB or more, which ustar cannot express.
     """
     check_member_name(name)
     if size_bytes > MAX_MEMBER_BYTES:
@@ -65,7 +66,7 @@ def header(name: str, size_bytes: int) -> bytes:
         )
     prefix, short = split_name(name) or (b"", b"")
     size = b"%011o\0" % size_bytes
-    # POSIX: the sum of all bytes, those of the checksum counted as blanks
+    # POSIX: the checksum is the sum of all bytes, with the checksum field itself counted as blanks.
     blank = _pack(short, prefix, size, _BLANK_CHECKSUM)
     return _pack(short, prefix, size, b"%06o\0 " % sum(blank))
 
@@ -79,7 +80,10 @@ def _pack(name: bytes, prefix: bytes, size: bytes, checksum: bytes) -> bytes:
 
 
 def parse_header(block: bytes) -> tuple[str, int]:
-    """Name and size of a member, from a header that is byte for byte the one we would write."""
+    """Return name and size of a member from its header.
+
+    Raises `AttestationError` for a header that is not byte for byte the one that `header` writes.
+    """
     fields = _FIELDS.unpack(block)
     if fields[7] != b"0":
         raise AttestationError(
@@ -92,14 +96,15 @@ def parse_header(block: bytes) -> tuple[str, int]:
         parsed = name.decode("ascii"), int(size.rstrip(b"\0"), 8)
     except ValueError as error:
         raise not_canonical() from error
-    # every field at once: owner, time or a link name that differ are not ours, whatever they mean
+    # Rebuilding checks every field at once: a different owner, time or link name is refused,
+    # whatever a tool would make of it.
     if header(*parsed) != block:
         raise not_canonical()
     return parsed
 
 
 def not_canonical() -> AttestationError:
-    """The refusal of an archive that has another form than the one that is written here."""
+    """Return the error for an archive whose form is not the one that this module writes."""
     return AttestationError(
         "the package is not an archive that repro-gate wrote",
         hint="The file was damaged, changed, or made by another tool; fetch it again.",
@@ -107,34 +112,34 @@ def not_canonical() -> AttestationError:
 
 
 def padding(size_bytes: int) -> bytes:
-    """Zeros up to the next block."""
+    """Return the zeros that fill the file's last block."""
     return bytes(-size_bytes % BLOCK_BYTES)
 
 
 def sums_text(members: Sequence[tuple[str, str]]) -> bytes:
-    """The content of `SHA256SUMS` for (name, SHA-256), as `sha256sum` writes it."""
+    """Return the content of `SHA256SUMS` for (name, SHA-256) pairs, as `sha256sum` writes it."""
     return "".join(f"{digest}  {name}\n" for name, digest in members).encode("ascii")
 
 
-# the evidence of the run whose state that is
+# the evidence of the run whose state is packed
 RUN_MEMBER: Final = "evidence/strict-1/evidence.json"
-# Where the header of POSIX ustar has its magic and version.
+# offset of the magic and version in a POSIX ustar header
 MAGIC_START: Final = 257
 MAGIC: Final = b"ustar\x0000"
 
 
 def looks_like_package(head: bytes) -> bool:
-    """Whether a file that begins with these bytes (one block of them) may be a package."""
+    """Return whether a file that begins with this block may be a package."""
     return head[MAGIC_START : MAGIC_START + len(MAGIC)] == MAGIC
 
 
 def member_index(
     read_at: Callable[[int, int], bytes], size_bytes: int
 ) -> Iterator[tuple[str, int, int]]:
-    """Name, start and size of each file, in the order in which they lie there.
+    """Yield name, start and size in bytes of each file, in the archive's order.
 
-    Nothing is verified but the headers: `AttestationError` for one that we would not write, and
-    whatever `read_at` raises for a place behind the end.
+    Only headers are checked. Raises `AttestationError` for a header that the gate would not write,
+    and the errors of `read_at` for a position past the end.
     """
     position = 0
     for _ in range(MAX_MEMBERS):

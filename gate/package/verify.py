@@ -1,6 +1,7 @@
-"""Verifying a package: from the signatures inwards, each step resting on the one before.
+"""Verify a package, from the signatures inwards: each step relies only on what was verified before.
 
-A seal proves who signed and what was compared, not that the training was honest.
+The order is: seals, what the statements claim, the package's size and digest, its files, and what
+people read in it. A seal proves who signed and what was compared, not that the training was honest.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ FETCH_HINT = "The package was damaged or changed after sealing; fetch it again o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Checked:
-    """A package whose every statement holds; `model` is what the model's own signature covers."""
+    """A package whose every statement holds; `model` is the folder with a signature of its own."""
 
     opened: Opened
     facts: StatementFacts
@@ -76,11 +77,11 @@ def verify_package(
 ) -> VerifiedPackage:
     """Check a package against all its seals and against what the caller expects.
 
-    Verdict and provenance are needed, and the model's own signature where the key can make one and
-    the package holds a model. Raises `AttestationError` with its own message for each way to fail,
-    and `StorageError` when the package cannot be read.
+    The seals must include the verdict and the provenance. They must also include the model's own
+    signature if the package has a model and the key can make one. Raises `AttestationError`, with a
+    different message for each way to fail, and `StorageError` when the package cannot be read.
     """
-    # from here on only what is signed is read: size and digest of the package come from the payload
+    # From here on only signed content is believed: even the package's size and digest come from it.
     opened, key = open_seals(seals, trusted)
     signs_models = takes_model_signature(key.key_details)
     checked = _checked_package(path, opened, expected, files, signs_models=signs_models)
@@ -98,14 +99,15 @@ def verify_identity_package(
     expected: Expected,
     files: Files,
 ) -> VerifiedPackage:
-    """The same for seals without a key: `check` verifies a bundle and whom it names.
+    """Check a package like `verify_package`, but with seals that were made without a key.
 
-    Each bundle has a certificate of its own; all must name one repository. Raises what
-    `verify_package` raises.
+    `check` verifies a bundle and the identity that its certificate names. Each bundle has its own
+    certificate, and all must name the same repository. Raises the same errors as `verify_package`.
     """
     opened, signed, times = [], [], []
     for seal in seals:
-        # ours first: what a bundle of the gate never holds is not handed to a larger reader
+        # Our strict reader comes first, so that content which the gate never writes does not reach
+        # sigstore's larger parsers.
         bundle = read_identity_bundle(seal)
         verified = check(seal.content)
         opened.append(
@@ -117,7 +119,7 @@ def verify_identity_package(
     owner = urlsplit(statements.signer).path.strip("/")
     checked = _checked_package(path, statements, expected, files, certified=owner)
     logged_at = datetime.fromtimestamp(min(times), tz=UTC).isoformat()
-    # the log's word and not the signer's
+    # The age is judged by the log's time, because the signer's own time is only a claim.
     _check_made(logged_at, expected)
     return _verified_package(checked, identity=signed[0].identity, logged_at=utc_time(logged_at))
 
@@ -131,19 +133,19 @@ def _checked_package(
     certified: str = "",
     signs_models: bool = False,
 ) -> _Checked:
-    """All that verified payloads say of the package, against the package itself.
+    """Compare everything that the verified payloads claim with the package itself.
 
-    `certified` is the repository that a certificate names, owner/name, or empty.
+    `certified` is the repository (owner/name) that a certificate names, or empty.
     """
     facts = read_statement(opened.payload(StatementKind.VERDICT, path))
-    # what needs no package comes before gigabytes are read
+    # Checks that do not need the package come first, before gigabytes are read.
     provenance = opened.payload(StatementKind.PROVENANCE, path)
     certain = _in_repository(facts, certified)
     check_expected(certain, expected)
     archive = _read_package(path, facts, files)
     check_sums(archive)
-    # the digest of the package is right by now: this asks
-    # whether what people read in it is what was signed
+    # The package's digest is verified by now. The remaining question is whether the documents in
+    # it, which people read, say what was signed.
     check_verdict(archive, facts)
     check_provenance(provenance, facts, archive)
     model = model_folder((member.name, member.sha256) for member in archive.members)
@@ -156,8 +158,9 @@ def _checked_package(
 
 
 def _in_repository(facts: StatementFacts, certified: str) -> StatementFacts:
-    """Refuse a statement about another repository than the certificate's; one about none is its."""
-    # a reusable workflow has one name for all callers: the certificate names the calling job
+    """Refuse a statement about another repository than the certificate's; fill in a missing one."""
+    # A reusable workflow has one identity for all its callers, so a seal of any caller would pass.
+    # Only the certificate's repository names the calling job.
     if certified and facts.repository and facts.repository != certified:
         raise AttestationError(
             f"the seal is about repository {printable(facts.repository)!r}, its certificate about "
@@ -218,7 +221,7 @@ def _verified_package(
 def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
     with files.open_binary(path, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)
-        # the cheap question first: a terabyte is refused before it is hashed
+        # The cheap check first: a terabyte is refused before it is hashed.
         if size_bytes != facts.package_size_bytes:
             raise AttestationError(
                 f"{path.name} has {size_bytes:,} bytes, the seal says {facts.package_size_bytes:,}",
@@ -226,7 +229,8 @@ def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
             )
         stream.seek(0)
         archive = read_archive(stream, size_bytes=size_bytes, keep=KEPT_MEMBERS)
-    # over the whole file, headers and padding included: no byte is left to choose
+    # The digest covers the whole file, headers and padding included, so no byte can be chosen
+    # freely.
     if archive.sha256 != facts.package_sha256:
         raise AttestationError(
             f"{path.name} is not the file that was sealed: its SHA-256 differs",
@@ -237,8 +241,8 @@ def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
 
 
 def check_expected(facts: StatementFacts, expected: Expected) -> None:
-    """A statement must be about what the caller demands; `AttestationError` where it is not."""
-    # replaying a valid seal of an older commit: the caller says which commit it must be about
+    """Raise `AttestationError` if the statement is not about what the caller demands."""
+    # Against replay of a valid seal for an older commit: the caller names the commit.
     if facts.commit != expected.commit.lower():
         raise AttestationError(
             f"this package is about commit {facts.commit}, "
@@ -260,7 +264,7 @@ def check_expected(facts: StatementFacts, expected: Expected) -> None:
             hint="Another branch has other rules. Give the package of the pull request into that "
             "branch, or leave --base out.",
         )
-    # what another job says of its runs is a claim: it counts for no isolation
+    # A report of another job about its own runs is a claim, so it proves no isolation.
     if facts.imported_evidence and expected.least_isolation is not IsolationMode.NONE:
         raise AttestationError(
             "another job ran the training: nothing proves the isolation "
@@ -285,7 +289,7 @@ def _check_made(made_at: str, expected: Expected) -> None:
 
 
 def _check_key_at(key: TrustedKey, facts: StatementFacts) -> None:
-    """A key that is retired counts for what it sealed before; the time is the signer's claim."""
+    """Refuse a seal made after its key was retired; the time in the seal is the signer's claim."""
     if key.status is not KeyStatus.RETIRED or key.retired_at is None:
         return
     if datetime.fromisoformat(facts.created_at) > datetime.fromisoformat(key.retired_at):

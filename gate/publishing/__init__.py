@@ -1,1 +1,1 @@
-"""A sealed package goes to a registry, a tracker, a history."""
+"""Send a sealed package to a registry or a tracker, and a verdict to the history."""

@@ -1,4 +1,4 @@
-"""A sealed package outside its job: what is sent to a registry or a tracker."""
+"""Records and protocols of publishing: what is sent to a registry or a tracker."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 PACKAGE_FILE: Final = "package.tar"
-# as a call writes them beside the package; nothing else that a registry names is taken from it
+# The names of seals that a call writes beside the package. No other file that a registry names is
+# fetched.
 SEAL_FILE: Final = re.compile(r"package\.((provenance\.)?(dsse|sigstore)\.json|model\.sig)\Z")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedFile:
-    """A file that was written whole; `sha256` in hex."""
+    """A file that was written completely; `sha256` is in hexadecimal."""
 
     name: str
     path: Path
@@ -27,7 +28,7 @@ class SealedFile:
 class SealedArtifact:
     """A package and its seals; `created_at` is the verdict's time (ISO 8601), `commit` a full hash.
 
-    `gate_id` tells the gates of a repository apart.
+    `gate_id` distinguishes the gates of a repository.
     """
 
     package: SealedFile
@@ -41,9 +42,10 @@ class SealedArtifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WantedPackage:
-    """Which package to fetch: that of a commit (a full hash), or with `digest` a certain one of it.
+    """The package to fetch: a commit's (full hash) or, with `digest`, a certain one of it.
 
-    `digest` is `sha256:` and 64 hex digits, or empty; a package above `max_bytes` is refused.
+    `digest` is `sha256:` and 64 hexadecimal digits, or empty. A package above `max_bytes` is
+    refused.
     """
 
     commit: str
@@ -54,7 +56,7 @@ class WantedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pushed:
-    """Where a package lies now: `reference` names it by digest; `notes` are whole sentences."""
+    """Where a package was pushed; `reference` names it by digest, and `notes` are sentences."""
 
     reference: str
     tag: str
@@ -63,9 +65,9 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pulled:
-    """What a registry gave; commit, outcome and times are its own words, which a seal may confirm.
+    """What a registry returned; commit, outcome and time are its claims, which a seal may confirm.
 
-    `files` are the names that were written.
+    `files` are the names of the files that were written.
     """
 
     reference: str
@@ -78,9 +80,9 @@ class Pulled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedPackage:
-    """A package that a registry lists; commit and time are its own words, `digest` names it.
+    """A package that a registry lists by `digest`; commit and time are the registry's claims.
 
-    `created_at` is empty where the registry has something else under the tag.
+    `created_at` is empty if the tag names something that is not a package.
     """
 
     tag: str
@@ -91,7 +93,7 @@ class ListedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackedMetric:
-    """A number of the first strict run at a step."""
+    """A metric's value at a step of the first strict run."""
 
     name: str
     step: int
@@ -100,7 +102,7 @@ class TrackedMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackedRun:
-    """What a tracker is told of one sealed pass; `milliseconds` since 1970, the verdict's time."""
+    """What a tracker records of a sealed pass; `milliseconds` is the verdict's time since 1970."""
 
     name: str
     commit: str
@@ -114,7 +116,7 @@ class TrackedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tracked:
-    """The run that a tracker made, and the version of the model where one was registered."""
+    """The run that a tracker made, and the model's version if one was registered."""
 
     run_id: str
     model_version: str = ""
@@ -123,9 +125,9 @@ class Tracked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedPackage:
-    """What the reports tell of publishing; `faults` are whole sentences, and so are `notes`.
+    """What the reports say about publishing; `faults` and `notes` are whole sentences.
 
-    `tracker` is the title of the one that `tracked_run` is of.
+    `tracker` is the title of the tracker that has `tracked_run`.
     """
 
     reference: str = ""
@@ -138,12 +140,12 @@ class PublishedPackage:
 
     @property
     def run_title(self) -> str:
-        """What reports call the tracker's run."""
+        """The reports' name for the tracker's run."""
         return f"{self.tracker} run"
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All of it for a log, a line each; none where nothing was asked for."""
+        """All facts for a log, one a line; empty if nothing was to be published."""
         facts = (
             ("published", self.reference),
             (self.run_title, self.tracked_run),
@@ -160,17 +162,17 @@ class PackageRegistry(Protocol):
     """A name in a registry, where sealed packages outlive their job; failures are `GateError`s."""
 
     def push(self, artifact: SealedArtifact) -> Pushed:
-        """Have package and seals there, under a tag; no tag of another package is moved."""
+        """Push package and seals under a tag; never moves another package's tag."""
         ...
 
     def pull(self, reference: WantedPackage, out: Path) -> Pulled:
-        """Write package and seals into a folder, each byte checked; nothing there is replaced."""
+        """Write package and seals into a folder, with all digests checked; replaces no file."""
         ...
 
 
 class Tracker(Protocol):
-    """A server that keeps runs of experiments; failures are `GateError`s."""
+    """A server that records runs of experiments; failures are `GateError`s."""
 
     def track(self, run: TrackedRun) -> Tracked:
-        """Make a run of its own for this call, with all of it."""
+        """Make a new run for this call, with all its data."""
         ...

@@ -1,6 +1,6 @@
-"""Who logs in at a registry: two variables, or what `docker login` left in its file.
+"""Find the login for a registry: in two variables, or in the file that `docker login` wrote.
 
-A credential helper, which is a program of somebody's choice, is never started.
+A credential helper is never started, because it is a program that somebody else chose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gate.text.strict_json import parse_json
 USER_VARIABLE: Final = "REPRO_GATE_REGISTRY_USER"
 PASSWORD_VARIABLE: Final = "REPRO_GATE_REGISTRY_PASSWORD"  # noqa: S105 - the name, not the secret
 MAX_CONFIG_BYTES: Final = 1024 * 1024
-# under which docker keeps the login of its own registry
+# the key of docker's own registry in its configuration file
 HUB_KEY: Final = "https://index.docker.io/v1/"
 LOGIN_HINT: Final = (
     f"Set {USER_VARIABLE} and {PASSWORD_VARIABLE}, or log in with `docker login`; a credential "
@@ -28,7 +28,7 @@ LOGIN_HINT: Final = (
 
 
 def registry_login(host: str, variables: Mapping[str, str], files: Files) -> Login | None:
-    """The login for a registry, or None where there is none; `PublishError` for half of one."""
+    """Return the login for a registry, or None without one; `PublishError` for half a login."""
     user, password = (variables.get(name, "") for name in (USER_VARIABLE, PASSWORD_VARIABLE))
     if user and password:
         return Login.basic(user, password)
@@ -39,7 +39,7 @@ def registry_login(host: str, variables: Mapping[str, str], files: Files) -> Log
 
 
 def login_file(variables: Mapping[str, str]) -> Path | None:
-    """The file that the login is read from, there or not; None where variables hold the login."""
+    """Return the file that may contain the login, or None if variables contain the login."""
     folder, home = variables.get("DOCKER_CONFIG", ""), variables.get("HOME", "")
     if variables.get(PASSWORD_VARIABLE) or not (folder or home):
         return None
@@ -56,7 +56,7 @@ S3_FILES: Final = (
 
 
 def s3_login_files(variables: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files and the folder that boto3 may read a login from, there or not."""
+    """Return the files and the folder that boto3 may read a login from, even if missing."""
     home = variables.get("HOME", "")
     named = [Path(variables[name]).absolute() for name in S3_FILES if variables.get(name)]
     return (*named, *((Path(home) / ".aws",) if home else ()))

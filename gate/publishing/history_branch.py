@@ -1,7 +1,8 @@
-"""A few small files on a branch of their own, changed together in one commit.
+"""A few small files on a separate branch, changed together in one commit through GitHub's API.
 
 Endpoints: GitHub REST API, version 2022-11-28, "Git database" and "Repository contents". The branch
-shares no commit with any other. It only moves forward: of two jobs at once the second looks again.
+shares no commit with any other. It only moves forward: if two jobs write at once, the second one
+starts over with the new content.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from gate.verdict.history import MAX_HISTORY_BYTES
 
 TRIES: Final = 4
 NOT_FOUND: Final = 404
-# somebody else was faster: the branch is there already, or has moved on
+# Another job was faster: the branch exists already, or has moved on.
 CONFLICTS: Final = frozenset({409, 422})
-# made of content, so that a second time makes the same again; moving a branch twice is refused
+# Git objects are named by their content, so repeating a POST makes the same object. Moving a branch
+# twice is refused.
 REPEATABLE: Final = frozenset({"GET", "POST", "PATCH"})
 REGULAR_FILE: Final = "100644"
-# what base64 and line ends make of the largest history, with room
+# the largest history after base64 with line ends, and some room
 MAX_ENCODED: Final = 2 * MAX_HISTORY_BYTES
 
 
@@ -62,9 +64,10 @@ class HistoryBranch:
     def change(
         self, branch: str, path: str, message: str, made: Callable[[bytes], Mapping[str, bytes]]
     ) -> None:
-        """Write the files that `made` makes of the content of `path`, empty where there is none.
+        """Write the files that `made` returns for the current content of `path`.
 
-        It is asked again where another job wrote meanwhile.
+        The content is empty if the file does not exist. `made` is called again if another job wrote
+        in the meantime.
         """
         with GitHubApi(*self._where) as api:
             for tries in range(1, TRIES + 1):
@@ -95,13 +98,13 @@ class HistoryBranch:
         base = {}
         if parent:
             commit = read_as(api.send("GET", f"{git}/commits/{parent}"), _COMMIT)
-            # without it the tree would hold the new files alone, and the commit remove all others
+            # Without the base tree, the commit would remove all files but the new ones.
             base = {"base_tree": commit.tree.sha}
         tree = read_as(api.send("POST", f"{git}/trees", {**base, "tree": entries}), _OBJECT).sha
         commit_body = {"message": message, "tree": tree, "parents": [parent] if parent else []}
         new = read_as(api.send("POST", f"{git}/commits", commit_body), _OBJECT).sha
         if parent:
-            # never by force: what another job wrote meanwhile would be lost
+            # Never forced, because that would lose what another job wrote in the meantime.
             body = {"sha": new, "force": False}
             api.send("PATCH", f"{git}/refs/heads/{branch}", body)
         else:
@@ -126,7 +129,7 @@ def _content(api: GitHubApi, path: str, commit: str) -> bytes:
             return b""
         raise
     file = read_as(answer, _FILE)
-    # above a megabyte GitHub sends no content; no history of ours is that large, so it begins anew
+    # GitHub sends no content above a megabyte. No history is that large, so treat it as empty.
     if file.encoding != "base64" or len(file.content) > MAX_ENCODED:
         return b""
     try:

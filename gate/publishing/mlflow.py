@@ -1,4 +1,4 @@
-"""One run on an MLflow server for a sealed pass or a verdict, over its REST API 2.0."""
+"""Record a sealed pass or a verdict as a run on an MLflow server, over its REST API 2.0."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from gate.text.strict_json import parse_json
 from gate.text.trackers import MLFLOW
 
 TOKEN_VARIABLE, USER_VARIABLE, PASSWORD_VARIABLE = MLFLOW.login
-# of one request, MLflow's REST API, "Log Batch"
+# limits of one request: MLflow's REST API, "Log Batch"
 METRICS_AT_ONCE: Final = 1000
 WORDS_AT_ONCE: Final = 100
-# each comes whole, with all its parameters
+# Each run in the answer comes with all its parameters, so ask for few.
 MAX_RUNS_COUNTED: Final = 50
 COMMIT_TAG: Final = "repro-gate.commit"
 LOGIN_HINT: Final = f"Set {TOKEN_VARIABLE}, or {USER_VARIABLE} and {PASSWORD_VARIABLE}."
@@ -41,7 +41,7 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
 class _Nothing(BaseModel):
-    """What is said where nothing is asked for."""
+    """An answer whose content is not used."""
 
 
 class _ExperimentId(BaseModel):
@@ -78,7 +78,7 @@ class _VersionAnswer(BaseModel):
 
 
 class MlflowTracker:
-    """`Tracker` over HTTP; every failure is a `PublishError` without a credential."""
+    """The `Tracker` for MLflow; every failure is a `PublishError` without credentials."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class MlflowTracker:
         self._policy = policy
 
     def track(self, run: TrackedRun) -> Tracked:
-        """Make a run, in the experiment of the settings, that holds all of this one."""
+        """Make a new run in the experiment of the settings, with all data of `run`."""
         login = _login(self._variables)
         with Connection("the MLflow server", self._settings.uri, self._policy) as connection:
             if login is not None:
@@ -101,6 +101,7 @@ class MlflowTracker:
             server = _Server(connection, self._settings.uri)
             experiment = self._experiment(server)
             earlier = _earlier_runs(server, experiment, run.commit)
+            # Not repeatable: a second request would make a second run.
             made = server.ask("runs/create", _Run, _new_run(run, experiment), repeatable=False)
             info = made.run.info
             try:
@@ -110,7 +111,8 @@ class MlflowTracker:
                 version = self._register(server, info, run)
                 _end(server, info.run_id, "FINISHED", run.milliseconds)
             except GateError as fault:
-                # what is there must not look whole; that it cannot be marked is no other fault
+                # An incomplete run must not look finished. If it cannot be marked as failed either,
+                # report the first fault only.
                 with suppress(GateError):
                     _end(server, info.run_id, "FAILED", run.milliseconds)
                 fault.details = (*fault.details, f"its run {info.run_id} is marked as failed")
@@ -123,7 +125,8 @@ class MlflowTracker:
         query = {"experiment_name": name}
         experiment = server.look("experiments/get-by-name", _Experiment, query)
         if experiment is None:
-            # somebody may be making it at this very moment: then this says that it is there
+            # Another job may make the experiment at this moment. Then creating it fails, but
+            # looking again finds it.
             with suppress(_ThereAlreadyError):
                 made = server.ask("experiments/create", _ExperimentId, {"name": name})
                 return made.experiment_id
@@ -133,7 +136,7 @@ class MlflowTracker:
         return experiment.experiment.experiment_id
 
     def _register(self, server: _Server, info: _RunInfo, run: TrackedRun) -> str:
-        """The number of the new version of the model, empty where none is to be registered."""
+        """Register the model; return name and version, or empty text if none is registered."""
         name = self._settings.registered_model
         if name is None or not run.passes:
             return ""
@@ -150,11 +153,11 @@ class MlflowTracker:
 
 
 class _ThereAlreadyError(PublishError):
-    """What was to be made is there."""
+    """The thing to create exists already."""
 
 
 class _Server:
-    """The addresses of the API below the server's own."""
+    """The API of one MLflow server."""
 
     def __init__(self, connection: Connection, uri: str) -> None:
         self.connection = connection
@@ -163,7 +166,7 @@ class _Server:
     def ask(
         self, path: str, kind: type[_Answer], body: Mapping[str, object], *, repeatable: bool = True
     ) -> _Answer:
-        """POST a request; `_ThereAlreadyError` where it says so, else `PublishError`."""
+        """Send a POST request; raises `_ThereAlreadyError` or another `PublishError`."""
         ask = HttpRequest(
             method="POST",
             url=f"{self._uri}/api/2.0/mlflow/{path}",
@@ -174,20 +177,20 @@ class _Server:
         return self._read(kind, self.connection.ask(ask))
 
     def look(self, path: str, kind: type[_Answer], query: Mapping[str, str]) -> _Answer | None:
-        """GET something, or None where it is not there."""
+        """Send a GET request; return None if the thing does not exist."""
         ask = HttpRequest(
             method="GET",
             url=f"{self._uri}/api/2.0/mlflow/{path}?{urlencode(query)}",
         )
         reply = self.connection.ask(ask)
-        # a server of something else answers 404 as well, but says no such word
+        # Any other web server answers 404 too, but without this code.
         code, _ = _fault_of(reply.content)
         if reply.status == requests.codes.not_found and code == "RESOURCE_DOES_NOT_EXIST":
             return None
         return self._read(kind, reply)
 
     def put_artifact(self, folder: str, file: SealedFile, files: Files) -> None:
-        """Upload a file in one pass into the server's own store."""
+        """Upload a file in one request to the server's own artifact store."""
         match = _ARTIFACTS.match(folder)
         if match is None:
             scheme = folder.partition(":")[0][:20]
@@ -201,7 +204,7 @@ class _Server:
                 url=f"{self._uri}/api/2.0/mlflow-artifacts/artifacts/{path}",
                 headers={"Content-Type": "application/octet-stream"},
                 body=self.connection.upload(stream, file.size_bytes),
-                # a stream that was sent is over
+                # a stream that was sent is used up
                 repeatable=False,
             )
             self._read(_Nothing, self.connection.ask(ask))
@@ -222,11 +225,11 @@ class _Server:
 
 
 def _login(variables: Mapping[str, str]) -> Login | None:
-    """What the variables hold; None without credentials."""
+    """Return the login in the variables, or None without credentials."""
     token = variables.get(TOKEN_VARIABLE, "")
     user, password = (variables.get(name, "") for name in (USER_VARIABLE, PASSWORD_VARIABLE))
     if token:
-        # a line end in it would begin a header of its own (CWE-113)
+        # A line end in the token would begin another HTTP header (CWE-113).
         if not _HEADER.match(token):
             raise PublishError(f"{TOKEN_VARIABLE} holds an invalid character", hint=LOGIN_HINT)
         return Login.bearer(token)
@@ -243,13 +246,13 @@ def _new_run(run: TrackedRun, experiment: str) -> dict[str, object]:
         "experiment_id": experiment,
         "run_name": cut(run.name, MAX_PARAMETER),
         "start_time": run.milliseconds,
-        # with its making: a run that breaks off is one of this commit too
+        # Tagged from the start, so that an interrupted run counts for its commit too.
         "tags": _words(run.tags, MAX_TAG),
     }
 
 
 def _earlier_runs(server: _Server, experiment: str, commit: str) -> str:
-    """How many runs of this commit there are, in words; empty without one."""
+    """Return the number of earlier runs of this commit, in words; empty without any."""
     body = {
         "experiment_ids": [experiment],
         "filter": f"tags.`{COMMIT_TAG}` = '{commit}'",
@@ -261,7 +264,7 @@ def _earlier_runs(server: _Server, experiment: str, commit: str) -> str:
 
 
 def _log(server: _Server, run_id: str, run: TrackedRun) -> None:
-    """Parameters and metrics in as many requests as the server wants."""
+    """Log parameters and metrics, in requests of the size that the server accepts."""
     parameters = _words(run.parameters, MAX_PARAMETER)
     for part in _parts(parameters, WORDS_AT_ONCE):
         server.ask("runs/log-batch", _Nothing, {"run_id": run_id, "params": part})
@@ -294,12 +297,12 @@ def _parts(rows: Sequence[Mapping[str, object]], size: int) -> list[Sequence[Map
 
 
 def _json(content: bytes) -> object:
-    # of an earlier run's metrics one may be NaN
+    # a metric of an earlier run may be NaN, which is not strict JSON
     return parse_json(content or b"{}", "the answer", non_finite=True)
 
 
 def _fault_of(content: bytes) -> tuple[str, str]:
-    """The code and the message of a refusal, both empty where it is none of MLflow's."""
+    """Return code and message of a refusal; both are empty if it is not MLflow's."""
     try:
         answer = _json(content)
     except DocumentError:

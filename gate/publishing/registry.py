@@ -1,8 +1,8 @@
-"""Sealed packages pushed to a registry, and fetched from one that is believed nothing.
+"""Push sealed packages to an OCI registry, and pull them without trusting the registry.
 
-OCI image specification 1.1, "Guidelines for artifact usage": an `artifactType` and an empty
-configuration. The seals' manifest names the package's as its `subject`, so that they can be found
-from it. Both are the same bytes for the same files.
+OCI image specification 1.1, "Guidelines for artifact usage": a manifest with an `artifactType` and
+an empty configuration. The seals' manifest names the package's manifest as its `subject`, so a
+client finds the seals from the package. Equal files give equal manifests.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Annotations = Annotated[dict[_Text, _Text], Field(max_length=50)]
 
 
 class Descriptor(BaseModel):
-    """Bytes by their digest; a registry may say more of them, which nobody asked for."""
+    """Names bytes by their digest; unknown fields of a registry's answer are ignored."""
 
     media_type: str = Field(alias="mediaType", max_length=255)
     digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
@@ -68,7 +68,7 @@ class Descriptor(BaseModel):
 
 
 class Manifest(BaseModel):
-    """An artifact: files and words about them."""
+    """The manifest of an artifact: its files, and annotations about them."""
 
     schema_version: Literal[2] = Field(alias="schemaVersion")
     artifact_type: str = Field(default="", alias="artifactType", max_length=255)
@@ -78,26 +78,26 @@ class Manifest(BaseModel):
 
 
 class Index(BaseModel):
-    """A list of manifests, such as those that refer to one."""
+    """A list of manifests, such as the ones that refer to another manifest."""
 
     schema_version: Literal[2] = Field(alias="schemaVersion")
     manifests: list[Descriptor] = Field(max_length=MAX_LISTED)
 
 
 def package_manifest(artifact: SealedArtifact) -> bytes:
-    """The manifest of `package.tar`."""
+    """Return the manifest of `package.tar`."""
     return _manifest(PACKAGE_TYPE, [_layer(artifact.package)], _annotations(artifact))
 
 
 def seals_manifest(artifact: SealedArtifact, package: bytes) -> bytes:
-    """The manifest of the seals, which refers to that of the package."""
+    """Return the manifest of the seals, which refers to the package's manifest."""
     layers = [_layer(seal) for seal in artifact.seals]
     subject = descriptor(package, MANIFEST_TYPE)
     return _manifest(SEALS_TYPE, layers, _annotations(artifact), {"subject": subject})
 
 
 def descriptor(content: bytes, media_type: str, **more: object) -> dict[str, object]:
-    """What names these bytes in another document."""
+    """Return a descriptor, which names these bytes in another document."""
     return {
         "mediaType": media_type,
         "digest": digest_of(content),
@@ -107,20 +107,20 @@ def descriptor(content: bytes, media_type: str, **more: object) -> dict[str, obj
 
 
 def digest_of(content: bytes) -> str:
-    """The name of bytes in a registry."""
+    """Return the digest that names these bytes in a registry."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def index_with(existing: bytes | None, seals: bytes) -> bytes:
-    """The list under the tag `sha256-...`, with these seals in it.
+    """Return the list for the tag `sha256-...` with these seals added.
 
     Distribution specification 1.1, "Pushing manifests with subject": for a registry that keeps no
-    list itself. Raises `DocumentError` where another program left something else there.
+    such list itself. Raises `DocumentError` if another program stored something else under the tag.
     """
     rows: list[Any] = []
     if existing is not None:
         read_manifest_index(existing)
-        # as they stand: another program's row may say more than this one knows
+        # Kept unchanged, because another program's row may have fields that this one does not know.
         whole: Any = parse_json(existing, "the registry's list")
         rows = whole["manifests"]
     annotations = read_manifest(seals).annotations
@@ -131,12 +131,12 @@ def index_with(existing: bytes | None, seals: bytes) -> bytes:
 
 
 def read_manifest(content: bytes) -> Manifest:
-    """A manifest, strictly; `DocumentError` for anything else."""
+    """Parse a manifest strictly; raises `DocumentError` for anything else."""
     return _read(Manifest, content, "the registry's manifest")
 
 
 def read_manifest_index(content: bytes) -> Index:
-    """A list of manifests, strictly; `DocumentError` for anything else."""
+    """Parse a list of manifests strictly; raises `DocumentError` for anything else."""
     return _read(Index, content, "the registry's list")
 
 
@@ -180,7 +180,8 @@ def _layer(file: SealedFile) -> dict[str, object]:
 
 
 def _annotations(artifact: SealedArtifact) -> dict[str, str]:
-    # the verdict's time and not this moment's: the same package gives the same manifest
+    # The verdict's time rather than the current one, so that the same package gives the same
+    # manifest.
     words = {
         CREATED: artifact.created_at,
         REVISION: artifact.commit,
@@ -195,21 +196,21 @@ SHORT_DIGEST: Final = 12
 MAX_SETS: Final = 20
 TAKEN: Final = "The commit's tag still names an earlier package; this one has its own tag."
 SUBJECT_HEADER: Final = "oci-subject"
-# each tag that is looked at is a request
+# looking at a tag takes a request
 MAX_LOOKED_AT: Final = 1000
 COMMIT_TAG: Final = re.compile(r"commit-([0-9a-f]{64}|[0-9a-f]{40})(-.*)?\Z")
 OWN_TAG: Final = re.compile(rf"-[0-9a-f]{{{SHORT_DIGEST}}}\Z")
 
 
 def commit_tag(commit: str, gate_id: str) -> str:
-    """The tag of a commit's package; each further gate of a repository has one of its own."""
+    """Return the tag of a commit's package; gates with an id have it in the tag."""
     return f"commit-{commit}" if gate_id == "default" else f"commit-{commit}-{gate_id}"
 
 
 def registry_client(
     place: str, variables: Mapping[str, str], files: Files, policy: RetryPolicy
 ) -> RegistryClient:
-    """A client for one name in a registry, with the login that the environment has for its host."""
+    """Return a client for one name in a registry, with the environment's login for its host."""
     return RegistryClient(
         place,
         lambda host: registry_login(host, variables, files),
@@ -218,7 +219,7 @@ def registry_client(
 
 
 class OciRegistry:
-    """`PackageRegistry` over HTTP, for one name in a registry (`host/name`)."""
+    """The `PackageRegistry` over HTTP, for one name in a registry (`host/name`)."""
 
     def __init__(
         self, place: str, variables: Mapping[str, str], files: Files, policy: RetryPolicy = POLICY
@@ -229,9 +230,9 @@ class OciRegistry:
         self._policy = policy
 
     def push(self, artifact: SealedArtifact) -> Pushed:
-        """Push package and seals; the tag comes last, so that it never names half of them."""
+        """Push package and seals; the tag comes last, so that it never names an incomplete push."""
         with self._client() as client:
-            # an artifact's config is the empty one, and has to be there as any blob
+            # An artifact's configuration is empty, but the registry must have it as a blob.
             client.put_bytes(EMPTY)
             client.put_blob(artifact.package, self._files)
             package = package_manifest(artifact)
@@ -243,7 +244,7 @@ class OciRegistry:
         return Pushed(reference=f"{self._place}@{digest}", tag=tag, notes=notes)
 
     def pull(self, reference: WantedPackage, out: Path) -> Pulled:
-        """Write package and seals into a folder, each byte checked; nothing there is replaced."""
+        """Write package and seals into a folder, with all digests checked; replaces no file."""
         tag = commit_tag(reference.commit, reference.gate_id)
         with self._client() as client:
             content = client.manifest(reference.digest or tag, max_bytes=MAX_MANIFEST_BYTES)
@@ -271,10 +272,10 @@ class OciRegistry:
         )
 
     def listed(self, gate_id: str, commits: Sequence[str] | None = None) -> Iterator[ListedPackage]:
-        """A gate's packages, newest first by the registry's word, or in the order of `commits`.
+        """Yield a gate's packages, newest first according to the registry, or as in `commits`.
 
-        What is no package stands first, where nobody can say how old it is. With `commits` only
-        theirs are there, and each is looked at when it is asked for.
+        Anything that is not a package comes first, because its age is unknown. With `commits`, only
+        the packages of these commits are yielded, each looked up when it is needed.
         """
         with self._client() as client:
             tags: dict[str, list[str]] = {}
@@ -307,7 +308,7 @@ class OciRegistry:
         reply = client.put_manifest(digest_of(seals), seals, MANIFEST_TYPE)
         if SUBJECT_HEADER in reply.headers:
             return
-        # a registry that does not say so keeps no list of what refers to a manifest
+        # Without this header the registry keeps no list of manifests that refer to another one.
         tag = _fallback_tag(digest_of(package))
         index = client.manifest(tag, max_bytes=MAX_INDEX_BYTES)
         client.put_manifest(tag, index_with(index, seals), INDEX_TYPE)
@@ -315,23 +316,23 @@ class OciRegistry:
     def _free_tag(
         self, client: RegistryClient, artifact: SealedArtifact, digest: str
     ) -> tuple[str, tuple[str, ...]]:
-        """The commit's tag, or where another package has it a tag of this one's own."""
+        """Return the commit's tag or, if another package has it, a separate tag for this one."""
         tag = commit_tag(artifact.commit, artifact.gate_id)
         manifest = client.manifest(tag, max_bytes=MAX_MANIFEST_BYTES)
         if manifest is None or digest_of(manifest) == digest:
             return tag, ()
-        # somebody may have written the first one down: a name that was given keeps its meaning
+        # Somebody may rely on the tag, so it keeps naming the first package.
         own = f"{tag}-{digest.removeprefix('sha256:')[:SHORT_DIGEST]}"
         return own, (TAKEN,)
 
     def _seals(
         self, client: RegistryClient, package: str
     ) -> tuple[dict[str, Descriptor], tuple[str, ...]]:
-        """The seals of a package by the name of their file: of several sets the last one listed."""
+        """Return a package's seals by file name; of several sets, the one that is listed last."""
         content = client.referrers(package, max_bytes=MAX_INDEX_BYTES)
         listed = read_manifest_index(content).manifests if content is not None else []
         if not listed:
-            # also where the registry has learned to keep such lists since the package was pushed
+            # The registry may have learned to keep such lists only after the package was pushed.
             content = client.manifest(_fallback_tag(package), max_bytes=MAX_INDEX_BYTES)
             listed = read_manifest_index(content).manifests if content is not None else []
         sealed = list(_of_seals(client, listed, package))
@@ -355,7 +356,7 @@ class OciRegistry:
     def _write(self, client: RegistryClient, layer: Descriptor, path: Path) -> None:
         def take(pieces: Iterator[bytes]) -> None:
             hasher = hashlib.sha256()
-            # a file that was cut short or altered never has its name
+            # A truncated or altered file never gets its final name.
             with self._files.replacing(path) as target:
                 for piece in pieces:
                     hasher.update(piece)
@@ -367,7 +368,7 @@ class OciRegistry:
 
 
 def _commit_of(tag: str, gate_id: str) -> str:
-    """Whose package a tag may name, if that is one of the gate's; the manifest says it again."""
+    """Return the commit that this gate's tag may name, or empty; the manifest must confirm it."""
     match = COMMIT_TAG.match(tag)
     if match is None:
         return ""
@@ -378,7 +379,7 @@ def _commit_of(tag: str, gate_id: str) -> str:
 def _looked_at(
     client: RegistryClient, commit: str, tags: Mapping[str, Sequence[str]], gate_id: str
 ) -> Iterator[ListedPackage]:
-    """The packages of a commit, each once."""
+    """Yield the packages of a commit, each one once."""
     seen = set()
     for tag in tags.get(commit, ()):
         content = client.manifest(tag, max_bytes=MAX_MANIFEST_BYTES)
@@ -389,7 +390,7 @@ def _looked_at(
             words = read_manifest(content).annotations
         except DocumentError:
             words = {GATE_ID: gate_id}
-        # a gate may be called as the end of another one's tag
+        # One gate's id may be the end of another gate's tag, so check the annotation.
         if words.get(GATE_ID) == gate_id:
             made_at = words.get(CREATED, "")
             created_at = made_at if is_time(made_at) else ""
@@ -403,9 +404,10 @@ def _newest_first(packages: Iterable[ListedPackage]) -> list[ListedPackage]:
 def _of_seals(
     client: RegistryClient, listed: Sequence[Descriptor], package: str
 ) -> Iterator[tuple[str, Manifest]]:
-    """The manifests of seals among what refers to a package, by their digests."""
-    # a copy of such a list may have lost the types in it: then the manifest itself has the word
+    """Yield digest and manifest of each set of seals that refers to a package."""
+    # A copied list may lack the types. Then the manifest itself states its type.
     rows = [row for row in listed if row.artifact_type in {SEALS_TYPE, ""}]
+    # Only the last ones, because each set takes a request.
     for row in rows[-MAX_SETS:]:
         content = client.manifest(row.digest, max_bytes=MAX_MANIFEST_BYTES)
         if content is None:
@@ -443,7 +445,7 @@ def _seal_layers(client: RegistryClient, seals: Manifest) -> dict[str, Descripto
     layers: dict[str, Descriptor] = {}
     for layer in seals.layers:
         name = layer.annotations.get(TITLE, "")
-        # a name becomes a path here: only those that a call writes
+        # The name becomes a path here, so only names that the gate writes are accepted.
         if not SEAL_FILE.match(name) or name in layers or layer.size > MAX_SEAL_BYTES:
             raise client.wrong("lists a file among the seals that is not a seal")
         layers[name] = layer

@@ -1,6 +1,6 @@
-"""The HTTP API of a registry, as far as packages need it.
+"""The part of a registry's HTTP API that packages need.
 
-RFC 9110, 11.6.1; "Distribution Registry Token Authentication" of the distribution project.
+Sources: RFC 9110, 11.6.1; "Distribution Registry Token Authentication" of the distribution project.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from gate.system.login import LOOPBACK, Login
 from gate.text.strict_json import parse_json
 
 MAX_HEADER: Final = 4096
-# possessive: a header of one's own making costs linear time
+# Possessive quantifiers: a malicious header cannot make matching take more than linear time.
 _SCHEME: Final = re.compile(r"(?:^|,)\s*+(bearer|basic)\s++", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r'([a-z]{1,20})\s?=\s?"([^"\\]*+)"', re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Challenge:
-    """`scheme` in lower case, one of the two; the rest is empty where it was not told."""
+    """A registry's request to log in; `scheme` is bearer or basic, and the rest may be empty."""
 
     scheme: str
     realm: str = ""
@@ -47,7 +47,7 @@ class Challenge:
 
 
 def read_challenge(header: str) -> Challenge | None:
-    """The strongest of what the header offers, or None for anything else."""
+    """Return the strongest known scheme in the header, or None if there is none."""
     if len(header) > MAX_HEADER:
         return None
     starts = list(_SCHEME.finditer(header))
@@ -69,7 +69,7 @@ def read_challenge(header: str) -> Challenge | None:
 
 INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
 MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
-# the name that people write, and the host that answers
+# people write the names, but another host answers
 HUB_NAMES: Final = frozenset({"docker.io", "index.docker.io"})
 HUB_HOST: Final = "registry-1.docker.io"
 DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -81,7 +81,7 @@ _T = TypeVar("_T")
 
 
 class _Token(BaseModel):
-    """One of both, says the specification."""
+    """A token answer; the specification allows either field."""
 
     token: str = Field(default="", max_length=32768)
     access_token: str = Field(default="", max_length=32768)
@@ -93,7 +93,7 @@ MAX_TAGS: Final = 100_000
 
 
 class _Tags(BaseModel):
-    """A page of the list of tags; a registry without any may say null."""
+    """A page of the list of tags; a registry may send null if there are none."""
 
     tags: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]] | None = None
 
@@ -102,10 +102,10 @@ _TAGS_ANSWER = TypeAdapter(_Tags)
 
 
 class RegistryClient:
-    """A name in a registry (`host/name`); a context manager.
+    """A client for one name in a registry (`host/name`); a context manager.
 
-    A loopback host is spoken with in the clear, every other one by TLS. Every failure is a
-    `PublishError` without a credential in it.
+    Plain http is used for a loopback host, TLS for every other one. Every failure is a
+    `PublishError` without credentials in it.
     """
 
     def __init__(
@@ -131,9 +131,9 @@ class RegistryClient:
         self._connection.close()
 
     def manifest(self, reference: str, *, max_bytes: int) -> bytes | None:
-        """The bytes of a manifest or an index by tag or digest, or None where there is none.
+        """Return a manifest or an index by tag or digest, or None if it does not exist.
 
-        Those of a digest are checked against it.
+        Bytes that were asked for by digest are checked against it.
         """
         reply = self._ask(
             HttpRequest(
@@ -164,7 +164,7 @@ class RegistryClient:
         return reply
 
     def referrers(self, digest: str, *, max_bytes: int) -> bytes | None:
-        """The list of what refers to a manifest; None where the registry keeps no such list."""
+        """Return the list of manifests that refer to one, or None if the registry keeps no list."""
         reply = self._ask(
             HttpRequest(
                 method="GET",
@@ -173,7 +173,7 @@ class RegistryClient:
                 max_bytes=max_bytes,
             )
         )
-        # a registry without this address may take it for one of its other ones
+        # A registry without this endpoint may confuse its address with another one.
         if reply.status in {NOT_FOUND, requests.codes.method_not_allowed}:
             return None
         self._expect(reply, requests.codes.ok)
@@ -181,10 +181,11 @@ class RegistryClient:
         return reply.content if kind == INDEX_TYPE else None
 
     def tags(self) -> tuple[str, ...]:
-        """All tags of the name, page by page; none where nothing was ever pushed to it."""
+        """Return all tags of the name, fetched page by page; empty if nothing was ever pushed."""
         tags: dict[str, None] = {}
         while True:
-            # not by the Link header: that may name any address, and a login goes along
+            # The Link header is not followed: it may name any address, and the login would go
+            # there.
             last = next(reversed(tags), "")
             words = {"n": str(TAGS_A_PAGE)} | ({"last": last} if last else {})
             reply = self._ask(
@@ -201,12 +202,12 @@ class RegistryClient:
             tags.update(dict.fromkeys(page))
             if len(tags) > MAX_TAGS:
                 raise self.wrong(f"lists more than {MAX_TAGS:,} tags")
-            # a page that adds nothing would be asked for again and again
+            # Stop if a page adds nothing, because the same page would be asked for again and again.
             if "link" not in reply.headers or len(tags) == before:
                 return tuple(tags)
 
     def put_blob(self, file: SealedFile, files: Files) -> bool:
-        """Upload a file in one pass unless the registry has it; whether it was sent."""
+        """Upload a file in one request, unless the registry has it; return whether it was sent."""
         digest = f"sha256:{file.sha256}"
         if self._has_blob(digest):
             return False
@@ -215,22 +216,22 @@ class RegistryClient:
         return True
 
     def put_bytes(self, content: bytes) -> None:
-        """Upload a few bytes unless the registry has them."""
+        """Upload a few bytes, unless the registry has them."""
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         if not self._has_blob(digest):
             self._upload(digest, lambda: content)
 
     def receive(self, digest: str, size_bytes: int, take: Callable[[Iterator[bytes]], _T]) -> _T:
-        """Hand a blob's pieces to `take`: `size_bytes` of them and not one more."""
+        """Pass a blob's pieces to `take`; the blob must have exactly `size_bytes`."""
         ask = HttpRequest(method="GET", url=f"{self._base}/blobs/{digest}")
-        # a small request first: it tells the registry's refusal, and brings the token
+        # A small request first: it reports a refusal, and logs in if needed.
         head = self._ask(replace(ask, method="HEAD"))
         if head.status not in REDIRECTS:
             self._expect(head, requests.codes.ok)
         return self._connection.receive(ask, size_bytes, take)
 
     def wrong(self, why: str) -> PublishError:
-        """An answer that breaks the registry's own promises."""
+        """Return the error for an answer that contradicts the registry's own data."""
         return self._connection.fault(
             why, ("Its answer was ignored. Contact the people who run the registry.")
         )
@@ -239,7 +240,7 @@ class RegistryClient:
         reply = self._ask(HttpRequest(method="HEAD", url=f"{self._base}/blobs/{digest}"))
         if reply.status == NOT_FOUND:
             return False
-        # a registry that keeps its blobs elsewhere says where this one is
+        # a registry that stores blobs elsewhere redirects to them
         if reply.status not in REDIRECTS:
             self._expect(reply, requests.codes.ok)
         return True
@@ -249,7 +250,7 @@ class RegistryClient:
             try:
                 self._upload_once(digest, body)
             except UnansweredError:
-                # an answer may be lost where the file was not
+                # Only the answer may have been lost: ask whether the blob is there.
                 if self._has_blob(digest):
                     return
                 if not left:
@@ -258,7 +259,7 @@ class RegistryClient:
                 return
 
     def _upload_once(self, digest: str, body: Callable[[], bytes | Upload]) -> None:
-        """POST and then PUT, the monolithic upload of the specification."""
+        """Upload by POST and then PUT, the monolithic upload of the specification."""
         begun = self._ask(HttpRequest(method="POST", url=f"{self._base}/blobs/uploads/"))
         self._expect(begun, requests.codes.accepted)
         location = begun.headers.get("location", "")
@@ -268,14 +269,14 @@ class RegistryClient:
             method="PUT",
             url=f"{url}{mark}digest={quote(digest, safe='')}",
             headers={"Content-Type": "application/octet-stream"},
-            # a stream that was sent is over, and so is the place where it went
+            # Not repeatable: the stream is used up, and the upload's address is too.
             repeatable=False,
         )
         reply = self._connection.ask(replace(ask, body=body()))
         self._expect(reply, requests.codes.created)
 
     def _ask(self, ask: HttpRequest) -> HttpAnswer:
-        """Send it, log in where that is asked for, and send it again."""
+        """Send a request; if the registry asks for a login, log in and send it again."""
         reply = self._connection.ask(ask)
         if reply.status != requests.codes.unauthorized:
             return reply
@@ -284,6 +285,7 @@ class RegistryClient:
         return self._connection.ask(ask)
 
     def _login_for(self, challenge: Challenge | None, reply: HttpAnswer) -> Login:
+        # Also without a login: a registry gives out tokens for public names to anybody.
         if challenge is not None and challenge.scheme == "bearer":
             return Login.bearer(self._token(challenge))
         if challenge is None or self._login is None:
@@ -291,12 +293,12 @@ class RegistryClient:
         return self._login
 
     def _token(self, challenge: Challenge) -> str:
-        """A token of the service that the registry names; that service is told the login."""
+        """Get a token from the service that the registry names, which gets the login."""
         words = {"service": challenge.service, "scope": challenge.scope}
         query = urlencode({name: value for name, value in words.items() if value})
         self._connection.check_address(challenge.realm)
         realm = urlsplit(challenge.realm)
-        # an address of its own: its host is the only one that gets the login with this request
+        # A separate connection, so that only this service's host gets the login with the request.
         name = f"{self._connection.name}'s service for tokens"
         service = f"{realm.scheme}://{realm.netloc}"
         with Connection(name, service, self._connection.policy) as connection:
@@ -311,7 +313,7 @@ class RegistryClient:
         except ValidationError as error:
             raise connection.fault("gave no token", LOGIN_HINT) from error
         token = answer.token or answer.access_token
-        # a line end in it would begin a header of its own (CWE-113)
+        # A line end in the token would begin another HTTP header (CWE-113).
         if not _TOKEN.match(token):
             raise connection.fault("gave no token", LOGIN_HINT)
         return token
@@ -326,7 +328,7 @@ class RegistryClient:
 
 
 def words_of(content: bytes) -> str:
-    """The message of a refusal, as the specification has it; empty without one."""
+    """Return a refusal's message in the specification's format; empty without one."""
     try:
         answer = parse_json(content, "an answer")
     except DocumentError:

@@ -1,8 +1,8 @@
-"""A sealed pass in the words of a tracker: parameters, metrics of each step, tags.
+"""Describe a sealed pass for a tracker: parameters, metrics of each step, tags.
 
-MLflow, `mlflow/utils/validation.py`: word characters, dots, dashes, spaces, colons and slashes, of
-which none may lead up or nowhere; 250 characters of a name, 500 of a parameter's value in every
-version of the server, 5,000 of a tag's.
+The rules come from MLflow, `mlflow/utils/validation.py`. A name has word characters, dots, dashes,
+spaces, colons and slashes, and no part of it may be empty or lead up. A name has at most 250
+characters, a parameter's value 500 in every version of the server, and a tag's value 5,000.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _CUT: Final = "…"
 
 
 def server_names(names: Iterable[str]) -> Mapping[str, str]:
-    """A name that the server takes for each of these, another for each."""
+    """Map each name to a distinct name that the server accepts."""
     stored: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
         if name in stored:
             continue
-        # cut first: what is left of a part must be none that leads up
+        # Cut before splitting: the cut may leave a part such as `..`, which the next line removes.
         parts = _OTHER.sub("_", name)[:MAX_NAME].split("/")
         plain = "/".join(part for part in parts if part.strip(". ")) or "_"
         unique, count = plain, 1
@@ -50,12 +50,12 @@ def server_names(names: Iterable[str]) -> Mapping[str, str]:
 
 
 def cut(text: str, limit: int) -> str:
-    """A value up to the server's limit, with a mark where it was cut."""
+    """Return a value within the server's limit, with a mark where it was cut."""
     return text if len(text) <= limit else text[: limit - 1] + _CUT
 
 
 def json_number(value: float) -> float | str:
-    """A double in JSON as the server reads one: what is not finite is a word (protobuf's JSON)."""
+    """Return a float as the server reads it; if it is not finite, as a word (protobuf's JSON)."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -69,9 +69,9 @@ SHORT_COMMIT: Final = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealWords:
-    """What a seal says beside its signature: `signer` is a key's id, or the identity of a job.
+    """What a seal says beyond its signature; `signer` is a key's id, or a job's identity.
 
-    `baseline_digest` is a SHA-256 in hex, empty where no baseline judged.
+    `baseline_digest` is a SHA-256 in hexadecimal, empty if no baseline judged.
     """
 
     signer: str
@@ -86,8 +86,8 @@ def tracked_run(
     request: GateRequest,
     words: SealWords,
 ) -> TrackedRun:
-    """The run that a tracker is to keep; its numbers are those of the first strict run."""
-    # the time of the verdict: the same package is reported in the same words
+    """Return the run for a tracker; its numbers are those of the first strict run."""
+    # The verdict's time, so that reporting the same package again gives the same run data.
     milliseconds = int(datetime.fromisoformat(verdict.created_at).timestamp() * 1000)
     tags = {
         "repro-gate.commit": verdict.commit,
@@ -102,7 +102,7 @@ def tracked_run(
         "repro-gate.sealed_by": words.signer,
         "repro-gate.version": VERSION,
         "repro-gate.run_url": request.run_url,
-        # what MLflow itself shows as the version of a run
+        # MLflow shows this tag as a run's version
         "mlflow.source.git.commit": verdict.commit,
     }
     return TrackedRun(
@@ -122,13 +122,13 @@ def tracked_run(
 
 
 def _settings(settings: GateSettings) -> dict[str, str]:
-    """Each key with its value, defaults too: runs can then be compared by any of them."""
-    # where a package goes is no property of the run in it
+    """Return each setting with its value, defaults too, so that runs can be compared by any."""
+    # where a package is published is not a property of the run
     return dict(_flat(settings.model_dump(mode="json", exclude={"publish", "version"}), ""))
 
 
 def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
-    """Keys with dots between them; a list is one value, since its order matters."""
+    """Yield keys joined with dots; a list is one value, because its order matters."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _flat(item, f"{path}.{key}" if path else str(key))
@@ -137,9 +137,9 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _configuration(verdict: Verdict) -> dict[str, str]:
-    """What the training itself was configured with: texts without their quotes, as people search.
+    """Return the training's own configuration; text has no quotes, as people search for it.
 
-    Secrets were hidden before anything of it was written.
+    Secrets were removed before the configuration was written.
     """
     configuration = verdict.configuration
     if configuration is None:
@@ -149,17 +149,17 @@ def _configuration(verdict: Verdict) -> dict[str, str]:
 
 
 def _bare(text: str) -> str:
-    """A text without its quotes where it shows as itself; all else as the evidence has it."""
+    """Return a JSON string without its quotes if it is printable; other text stays unchanged."""
     try:
         value = json.loads(text)
     except ValueError:
-        # the training wrote it: it may be anything
+        # the training wrote it, so it may be anything
         return text
     return value if isinstance(value, str) and value.isprintable() else text
 
 
 def _knobs(evidence: EvidenceSet) -> dict[str, str]:
-    """What the harness read back of each knob in the first process of the first strict run."""
+    """Return the knobs that the harness read back in the first strict run's first process."""
     runs = evidence.runs_of(RunMode.STRICT)
     processes = runs[0].processes if runs else ()
     applied = processes[0].applied if processes else {}
@@ -167,7 +167,7 @@ def _knobs(evidence: EvidenceSet) -> dict[str, str]:
 
 
 def _metrics(evidence: EvidenceSet) -> Iterator[TrackedMetric]:
-    """By step, so that what is too much is the end of each."""
+    """Yield metrics sorted by step, so that a limit cuts the last steps of every metric."""
     runs = evidence.runs_of(RunMode.STRICT)
     metrics = [
         TrackedMetric(name=series.name, step=step, value=value)

@@ -1,1 +1,1 @@
-"""Reports: words, comment, terminal and page."""
+"""Reports: the words, the comment, the terminal and the HTML page."""

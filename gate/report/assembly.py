@@ -1,4 +1,4 @@
-"""A verdict turned into a report: which part says what, in which order."""
+"""Turn a verdict into a report: which module writes which section, and in which order."""
 
 from __future__ import annotations
 
@@ -54,9 +54,10 @@ from gate.verdict.verdict import DATA_MOVED, FAULT, FailureMode, Outcome, Severi
 def comparison_sections(
     name: str, comparison: Comparison | None, limits: Limits, *, judged: bool
 ) -> tuple[Section, ...]:
-    """Numbers, series, steps and tensors that differ; nothing for what is equal.
+    """Return tables of the numbers, series, steps and tensors that differ.
 
-    `judged` adds whether each number is inside its tolerance: a repeat has none.
+    `judged` adds a column that says whether each number is within its tolerance; a repeat has no
+    tolerance.
     """
     if comparison is None:
         return ()
@@ -133,7 +134,7 @@ def _tensors(name: str, comparison: Comparison, limits: Limits) -> Section | Non
 
 
 def environment_changes(comparison: Comparison | None, limits: Limits) -> Section | None:
-    """The parts of the environment that moved since the baseline was recorded."""
+    """Return a table of the environment's parts that moved since the baseline was recorded."""
     if comparison is None or comparison.same_environment:
         return None
     rows = (
@@ -158,7 +159,7 @@ SHOWN_METRICS = 5
 
 
 def tolerances_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """One row for each tolerance of the settings; nothing where every metric must be equal."""
+    """Return a table of the settings' tolerances, or None if every metric must be equal."""
     if not verdict.tolerances:
         return None
     headings = ("Tolerance", "Steps", "Metrics", "Limit", "Smallest change caught", "Derived from")
@@ -179,14 +180,14 @@ def _tolerance_row(use: ToleranceUse) -> Row:
 
 
 def least_words(use: ToleranceUse) -> str:
-    """The smallest change that it would have caught, or that no change means anything to it."""
+    """Describe the smallest change that a tolerance would have caught."""
     least = use.least
     if least is None:
         return "not known: every value is zero" if use.metrics else ""
-    # at a share of zero any bit that moves is outside
+    # With a share of zero, any changed bit is outside the tolerance.
     if not least.share:
         return "any"
-    # a one-sided tolerance is blind on its other side, and must not look as if it were not
+    # A one-sided tolerance catches nothing on its other side, and the text must say so.
     worse = " for the worse" if use.one_sided else ""
     return (
         f"more than {percentage(least.share)}{worse} ({magnitude(least.absolute)}: {least.metric} "
@@ -195,7 +196,7 @@ def least_words(use: ToleranceUse) -> str:
 
 
 def derived_words(derived: Derivation | None) -> str:
-    """n, k, spread and confidence of a derived limit; one that was chosen by hand says so."""
+    """Describe a derived limit by n, k, spread and confidence, or say that a person chose it."""
     if derived is None:
         return "nothing: chosen by hand"
     return (
@@ -205,7 +206,7 @@ def derived_words(derived: Derivation | None) -> str:
 
 
 def calibration_headline(document: CalibrationDocument) -> str:
-    """What was derived, in one sentence."""
+    """Say in one sentence what was derived."""
     if not document.tolerances:
         return (
             f"Of {document.measured}, no metric moved: it needs no tolerance, which would only "
@@ -219,7 +220,7 @@ def calibration_headline(document: CalibrationDocument) -> str:
 
 
 def calibration_sections(document: CalibrationDocument, limit: int) -> tuple[Section, ...]:
-    """The tolerances with their origin, and what has none or could not catch much."""
+    """Return the derived tolerances with their origin, and notes on metrics without one."""
     headings = ("Metric", "Steps", "Limit", "Catches more than", "Spread", "At step", "k")
     rows = table_of(headings, map(_calibrated_row, document.tolerances), limit, 3, 4, 5, 6)
     notes = table_of(("Note",), ((Cell(note),) for note in document.notes), limit)
@@ -252,7 +253,7 @@ NOTHING_FOUND = (
 def operators_sections(
     operator_audit: OperatorReport | None, limits: Limits
 ) -> tuple[Section, ...]:
-    """Operators with their counts, places and remedies; none where there is nothing to show."""
+    """Return operators with counts, places and remedies; nothing if there is nothing to show."""
     if operator_audit is None or not (operator_audit.rows or operator_audit.complete):
         return ()
     here = tuple(row for row in operator_audit.rows if not row.reach.on_cuda)
@@ -295,10 +296,10 @@ def _operator_row(row: OperatorRow) -> Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportLinks:
-    """What a report shows beside the verdict: addresses and paths, empty when there is none.
+    """What a report shows beside the verdict: addresses and paths, empty if there are none.
 
-    `history` is what earlier runs on the default branch came to, the oldest first; `published` is
-    where the sealed package lies outside this call.
+    `history` has the verdicts of earlier runs on the default branch, oldest first. `published` says
+    where the sealed package is outside this call.
     """
 
     run_url: str = ""
@@ -308,13 +309,13 @@ class ReportLinks:
     published: PublishedPackage = NOT_PUBLISHED
 
 
-# More would push the table of answers off the first screen; the rest is counted.
+# More alerts would push the table of answers off the first screen, so the rest is only counted.
 MAX_ALERTS = 5
 NOT_PUBLISHED_CODE = "not-published"
 
 
 def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
-    """Everything that a reader may be shown, each table cut to `limits`."""
+    """Return everything that a reader may be shown, each table limited to `limits`."""
     alerts = (
         *(Alert(code=NOT_PUBLISHED_CODE, text=fault) for fault in links.published.faults),
         *(
@@ -344,7 +345,7 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
 
 
 def _sections_told(verdict: Verdict) -> frozenset[str]:
-    """Findings that are what happened: that stands above the alerts, and is not said twice."""
+    """Return the codes of findings that the first answer states already, above the alerts."""
     drifted = verdict.outcome is Outcome.DATA_DRIFT
     return frozenset((FAULT, DATA_MOVED) if drifted else (FAULT,))
 
@@ -352,14 +353,14 @@ def _sections_told(verdict: Verdict) -> frozenset[str]:
 def _failure_mode(verdict: Verdict) -> str:
     if verdict.failure_mode is FailureMode.NONE:
         return ""
-    # without its anchor, which a comment escapes as it does an issue's number
+    # Without the anchor, which a comment would escape like the number of an issue.
     page = verdict.runbook.partition("#")[0]
     return f"{verdict.failure_mode.value}, {page}"
 
 
 def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
     facts = (
-        # by the name that README, settings and the action's outputs have for it
+        # under the name that README, settings and the action's outputs use
         (OUTCOME, verdict.outcome.value),
         ("commit", context.commit_words(verdict)),
         (FAILURE_MODE, _failure_mode(verdict)),
@@ -373,6 +374,7 @@ def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
 
 def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Section, ...]:
     sections = (
+        # In order of interest: a report that is too long loses its last sections.
         context.fault_section(verdict, limits),
         context.policy_section(verdict, limits),
         context.diagnosis_section(verdict, limits, cause_words),

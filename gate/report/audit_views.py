@@ -1,4 +1,4 @@
-"""The answers of an audit, and of a checklist, as Markdown and for a terminal."""
+"""Render an audit's answers, and a checklist's, as Markdown and for a terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPEN: Final = (
 
 
 def audit_markdown(report: AuditReport) -> str:
-    """A table of the seven parts, then what is no pass, then the sources."""
+    """Return a table of the seven parts, then what does not pass, then what is not known."""
     lines = [
         f"## Audit of the {report.subject.value} {code(report.place)}",
         "",
@@ -86,7 +86,7 @@ def _budget_in_markdown(report: AuditReport) -> list[str]:
 
 
 def checklist_markdown(report: AuditReport, answered: tuple[AnsweredItem, ...]) -> str:
-    """The checklists, item by item; what no run can answer is left to the author."""
+    """Return the checklists item by item; items that no run can answer are left to the author."""
     asked = tuple(dict.fromkeys(item.item.checklist for item in answered))
     public = any(checklist in SOURCES for checklist in asked)
     kind = "Reproducibility" if public else "Production"
@@ -106,7 +106,7 @@ def checklist_markdown(report: AuditReport, answered: tuple[AnsweredItem, ...]) 
 
 
 def _fact(text: str) -> str:
-    """A name and its value, which is copied out of here: it stands there as it is."""
+    """Return a name and its value; the value is in a code span, because readers copy it."""
     name, colon, value = text.partition(": ")
     return f"{prose(name)}: {code(value, LONGEST_PROSE)}" if colon else prose(text, LONGEST_PROSE)
 
@@ -138,7 +138,7 @@ WORDS: Final = {
 
 
 def audit_text(report: AuditReport) -> str:
-    """One line a part, then all that is no pass with risk, remedy and command."""
+    """Return one line for each part, then what does not pass, with risk, remedy and command."""
     lines = [*_filled(f"Audit of the {report.subject.value} {report.place}", ""), ""]
     for answer in report.parts:
         names = "; ".join(_short(item) for item in report.items_of(answer.part))
@@ -159,7 +159,7 @@ def audit_text(report: AuditReport) -> str:
 
 
 def summary(report: AuditReport) -> str:
-    """How many parts pass, fail and are unknown."""
+    """Say how many parts pass, fail and are unknown."""
     counts = {
         result: sum(answer.result is result for answer in report.parts) for result in AuditResult
     }
@@ -170,7 +170,7 @@ def summary(report: AuditReport) -> str:
 
 
 def _short(item: AuditItem) -> str:
-    """What is no pass by its name alone: it is explained below."""
+    """Return a passing item's finding, or another item's code, which is explained below."""
     if item.result is AuditResult.PASS:
         return item.found
     return f"{item.code} (see below)"
@@ -182,7 +182,7 @@ def _open_in_text(item: AuditItem) -> Iterator[str]:
         if text:
             yield from _filled(text, f"  {name:<7}", " " * INDENT)
     if item.command:
-        # never broken: half a command does something else
+        # Never broken over lines, because half a command does something else.
         yield f"  {'type':<7}{safe_line(clean(item.command, LONGEST_TEXT), limit=LONGEST_TEXT)}"
 
 

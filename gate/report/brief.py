@@ -1,6 +1,7 @@
-"""What stands first in every report: what happened, and whether it is this change.
+"""The first answers of every report: what happened, and whether this pull request caused it.
 
-What to do now are the verdict's next steps. All of it comes from the verdict's typed facts.
+The third answer, what to do now, is the verdict's list of next steps. All words come from the
+verdict's typed facts. `_ANSWERS` at the end maps each outcome to its two functions.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ MAX_PARTS_NAMED = 3
 
 
 def brief_of(verdict: Verdict) -> Brief:
-    """Both answers for any verdict."""
+    """Return both answers for any verdict."""
     happened, this_change = _ANSWERS[verdict.outcome]
     answer = (
+        # First, because an entry in quarantine judged nothing.
         quarantine_sentence(verdict),
         happened(verdict),
         level_sentence(verdict),
@@ -72,14 +74,14 @@ def brief_of(verdict: Verdict) -> Brief:
 
 
 def short_reason(verdict: Verdict) -> str:
-    """Why a verdict fails, for one line: its cause, else what happened; empty where it passes."""
+    """Return the reason of a failure in one line, the cause if it is known; empty for a pass."""
     if verdict.passes:
         return ""
     return _cause(verdict) or brief_of(verdict).happened
 
 
 def _sentence(text: str) -> str:
-    """Words as a sentence of their own; a file's name or a command keeps its first letter."""
+    """Return text as a sentence; a file's name or a command keeps its first letter."""
     first = text.partition(" ")[0].removesuffix(":")
     begin = text[:1].upper() if first.isascii() and first.isalpha() else text[:1]
     return f"{begin}{text[1:]}{'' if text.endswith(('.', '!', '?', ':')) else '.'}"
@@ -95,7 +97,7 @@ def _over_budget(verdict: Verdict) -> str:
 
 
 def _thresholds(verdict: Verdict) -> str:
-    """What thresholds did to the answer; nothing where they changed none."""
+    """Say what thresholds changed about the answer; empty if they changed nothing."""
     missed = [threshold for threshold in verdict.thresholds if not threshold.met]
     if missed and verdict.outcome is not Outcome.ERROR:
         but = "But a" if verdict.missed_threshold else "A"
@@ -108,7 +110,8 @@ def _thresholds(verdict: Verdict) -> str:
 
 def _cause(verdict: Verdict) -> str:
     diagnosis = verdict.diagnosis
-    # what moved, and a different number of steps, have been said: they are what happened
+    # The answer already says if the environment moved or the number of steps differs, so no cause
+    # repeats it.
     said = {EventKind.ENVIRONMENT, EventKind.STEPS}
     if diagnosis is None or verdict.passes or (diagnosis.kind in said and not diagnosis.likely):
         return ""
@@ -118,7 +121,7 @@ def _cause(verdict: Verdict) -> str:
 
 
 def _where_said(diagnosis: Diagnosis) -> Diagnosis:
-    """Without where a line's number is first used: the answer has named the first step and what."""
+    """Return the diagnosis without a line's first use if the answer has named that step already."""
     said = f"step {diagnosis.first_step}'s "
     suspects = tuple(
         suspect.model_copy(update={"used": ""}) if suspect.used.startswith(said) else suspect
@@ -128,7 +131,7 @@ def _where_said(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def _rank_of_cause(diagnosis: Diagnosis) -> str:
-    """`rank 1: `, where fewer ranks than all differ first; of a line the rank that ran it."""
+    """Return `rank 1: ` if only some ranks differ first; for a known line, the rank that ran it."""
     if not diagnosis.ranks:
         return ""
     ranks = (diagnosis.likely[0].rank,) if diagnosis.likely else diagnosis.ranks
@@ -136,9 +139,9 @@ def _rank_of_cause(diagnosis: Diagnosis) -> str:
 
 
 def _traced(verdict: Verdict) -> str:
-    """What two traced runs add to the cause: nothing where a line or a setting is certain.
+    """Say what two traced runs add to the cause; empty if a line or a setting is certain.
 
-    Why they add nothing is said where they failed; that they agree is no failure.
+    A trace that failed says why. Traces that agree are not a failure, so they say nothing.
     """
     diagnosis = verdict.diagnosis
     trace = diagnosis.trace if diagnosis is not None else None
@@ -153,14 +156,14 @@ def _traced(verdict: Verdict) -> str:
     return f"{traced_words(trace, drift=drift)}."
 
 
-# a thread that draws and a queue that takes what comes: either may be what differs
+# A thread that draws random numbers and a queue that collects results: either may be what differs.
 RACING = frozenset((SuspectKind.COMPLETION, SuspectKind.DRAW))
 
 
 def cause_words(diagnosis: Diagnosis) -> str:
-    """The cause in one line: what is known to differ in each run, else what happened.
+    """Return the cause in one line: what is known to differ in each run, or else what happened.
 
-    Where two lines fit, both are named.
+    If two lines fit, both are named.
     """
     likely = diagnosis.likely
     if likely:
@@ -201,7 +204,7 @@ def _unaffected(recorded: RecordedPass) -> str:
 
 
 def _within(verdict: Verdict) -> str:
-    """By the baseline, or by the base commit that ran here; the policy may refuse either."""
+    """Say that the result is within tolerance, of the baseline or of the base commit run here."""
     if verdict.base_run is not None and verdict.excused:
         how = "bit for bit"
         if verdict.answers.base_run is not Answer.EQUAL:
@@ -226,7 +229,7 @@ def _within(verdict: Verdict) -> str:
 
 
 def _within_of_baseline(comparison: Comparison | None) -> str:
-    """A tolerance of metrics says nothing of a tensor; a limit of tensors may."""
+    """Describe metrics and tensors separately: a metric's tolerance does not limit tensors."""
     if comparison is None:
         return "The result is within tolerance of the baseline."
     metrics = "Every metric equals the baseline."
@@ -261,7 +264,7 @@ def _code_drift(verdict: Verdict) -> str:
 
 
 def _why_not_applied(verdict: Verdict, words: str = "does not apply") -> str:
-    """Numbers of other data say nothing of a machine."""
+    """Say why the committed baseline does not apply: other data, or another machine."""
     if not verdict.data_moved:
         return f"{words} on this machine{_since(verdict.baseline)}"
     moved = _moved(verdict.baseline)
@@ -269,10 +272,11 @@ def _why_not_applied(verdict: Verdict, words: str = "does not apply") -> str:
 
 
 def _base_gives_the_entry(verdict: Verdict) -> bool:
-    """Whether the base commit, run here, gives what the entry holds, to the bit.
+    """Return whether the base commit, run here, reproduces the baseline's entry exactly.
 
-    Head is compared with both. A number of the base run that is not the entry's would differ from
-    head's in at least one of the two lists, and stand there with another expected value.
+    The head is compared with both. If a number of the base run differed from the entry's, the
+    head's number would differ from at least one of them. The two lists would then have different
+    expected values.
     """
     entry, base = verdict.baseline, verdict.base_run
     if entry is None or base is None or not base.differs:
@@ -320,13 +324,13 @@ def _what_is_brought(verdict: Verdict) -> str:
 
 
 def _in_its_own(verdict: Verdict) -> str:
-    """Put behind a run of the base commit that had another environment than the head."""
+    """Return words that follow a run of the base commit if its environment was not the head's."""
     own = any(run.environment is Commit.BASE for run in verdict.runs)
     return " in its own environment" if own else ""
 
 
 def _since(comparison: Comparison | None) -> str:
-    """What of the environment moved since the baseline was recorded, where something did."""
+    """Return the parts of the environment that moved since the recording, or the empty text."""
     moved = _moved(comparison)
     return f": {moved}" if moved else ""
 
@@ -345,7 +349,7 @@ def _baseline_change(verdict: Verdict) -> str:
 
 
 def _last_of_main(verdict: Verdict) -> MetricDelta | None:
-    """The last number of the main metric, where it differs from the old baseline."""
+    """Return the main metric's last difference from the old baseline, or None."""
     main = verdict.main_series
     if main is None or verdict.baseline is None:
         return None
@@ -367,7 +371,7 @@ def _no_baseline(verdict: Verdict) -> str:
 
 
 def _stopped(verdict: Verdict) -> str:
-    """Why nothing passes: a number that is not finite, or what kept the gate from looking."""
+    """Say why nothing passes: a number that is not finite, or what kept the gate from checking."""
     not_finite = verdict.not_finite
     if not_finite is None:
         return _as_decided(verdict)
@@ -428,7 +432,7 @@ def _unmoved(verdict: Verdict) -> str:
 
 
 def _untried(verdict: Verdict) -> str:
-    """What no run of this call can say: it changes the training itself, in the settings."""
+    """Say what no run of this call can show: the change is in the training's own settings."""
     return (
         f"Not known. It changes {_named(verdict.untried_settings)}, but the gate ran the base "
         "commit's settings."
@@ -513,7 +517,7 @@ def _not_repeating_change(verdict: Verdict) -> str:
     if verdict.change is not None:
         also = f", and {rests}" if rests else ""
         return f"Most likely: {verdict.change.places} is changed in this pull request{also}."
-    # a line may be struck by what is changed elsewhere, such as a seed that is no longer given
+    # A line can differ because of a change elsewhere, such as a seed that is no longer set.
     if verdict.named_unchanged and diagnosis is not None and diagnosis.likely:
         but = f", but {rests}" if rests else "; the base commit may not be repeatable either"
         return f"Not known. It does not change {diagnosis.likely[0].place}{but}."

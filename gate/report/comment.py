@@ -1,4 +1,4 @@
-"""The comment on the pull request: the verdict in ten seconds, everything else folded away."""
+"""The comment on the pull request: the verdict in ten seconds, with everything else folded away."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from gate.verdict.verdict import NextStep, Outcome, Verdict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
-    """Whether the comment is there, and if not, why."""
+    """The result of posting: the comment's address, or the reason why there is none."""
 
     comment_url: str = ""
     action: str = ""
@@ -48,19 +48,19 @@ class Publication:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Create:
-    """Write a new comment."""
+    """The decision to write a new comment."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
-    """Replace the text of this comment."""
+    """The decision to replace this comment's text."""
 
     comment_id: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchanged:
-    """The comment already says so."""
+    """The decision to change nothing, because the comment has this text already."""
 
     url: str
 
@@ -69,16 +69,16 @@ Decision = Create | Update | Unchanged
 
 
 def comment_change(listed: Iterable[Comment], *, author: str, marker: str, body: str) -> Decision:
-    """What to do so that exactly one comment carries `marker`, and says `body`.
+    """Decide what to do so that exactly one comment carries `marker` and has the text `body`.
 
-    Marker and author must both match: anybody can write the marker. The first match wins,
-    and nothing behind it is read.
+    Marker and author must both match, because anybody can write the marker. The first match wins,
+    and later comments are not fetched.
     """
     for comment in listed:
-        # anybody may copy the marker: a comment of theirs
-        # must neither be edited nor be taken for the verdict
+        # Anybody may copy the marker. A comment of another author must not be edited, and must not
+        # be taken for the verdict.
         if comment.author == author and _first_line(comment.body) == marker:
-            # each edit stays in the comment's history, and none is due
+            # No edit without a change: each edit stays in the comment's history.
             if _same_text(comment.body, body):
                 return Unchanged(url=comment.url)
             return Update(comment_id=comment.comment_id)
@@ -86,7 +86,7 @@ def comment_change(listed: Iterable[Comment], *, author: str, marker: str, body:
 
 
 def creates_comment(policy: CommentPolicy, verdict: Verdict) -> bool:
-    """Whether a pull request without a comment gets one after this verdict."""
+    """Return whether a pull request without a comment gets one for this verdict."""
     if policy is CommentPolicy.CHANGES:
         return not verdict.passes or verdict.outcome is not Outcome.REPRODUCED
     if policy is CommentPolicy.FAILURES:
@@ -97,11 +97,11 @@ def creates_comment(policy: CommentPolicy, verdict: Verdict) -> bool:
 def publish_comment(
     comments: Comments, *, marker: str, body: str, create: bool = True
 ) -> Publication:
-    """Put the comment on the pull request, or say why that was not possible.
+    """Post the comment on the pull request, or return why that was not possible.
 
-    Without `create` only a comment that is there already is replaced: an older red one must not
-    stay above a green check. Never raises `PublishError`: a verdict stands whether or not it could
-    be posted.
+    Without `create` only an existing comment is replaced: an old failure must not stay above a
+    green check. Never raises `PublishError`, because a verdict holds whether or not it could be
+    posted.
     """
     try:
         author = comments.author()
@@ -128,11 +128,11 @@ def _first_line(body: str) -> str:
 
 
 def _same_text(left: str, right: str) -> bool:
-    """GitHub may hand a text back with other line ends and without the last one."""
+    """Compare texts; GitHub may return one with other line ends and without the last one."""
     return left.replace("\r\n", "\n").strip() == right.replace("\r\n", "\n").strip()
 
 
-# GitHub refuses a comment above 65,536 characters
+# GitHub refuses a comment above 65,536 characters; the limit leaves some room
 COMMENT_BYTES = 60_000
 LEAD_LIMIT = 2000
 REST = "The rest of the answer"
@@ -143,21 +143,21 @@ MARKER = re.compile(r"<!-- repro-gate:[A-Za-z0-9._-]{1,40} -->")
 
 
 def marker(gate_id: str) -> str:
-    """The hidden first line by which a later run finds its comment again."""
-    # an HTML comment shows nowhere on the page, and the next run finds it
+    """Return the hidden first line by which a later run finds its comment."""
+    # GitHub does not render an HTML comment.
     return f"<!-- repro-gate:{gate_id} -->"
 
 
 def comment_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
-    """The comment in GitHub Markdown: at most 60,000 bytes of UTF-8, equal for equal verdicts."""
+    """Return the comment in GitHub Markdown, at most `COMMENT_BYTES`; equal for equal verdicts."""
     report = report_of(verdict, links, COMMENT_LIMITS)
-    # the marker is in the part that is never cut
+    # The head is never cut, so the marker is in the head.
     head = f"{marker(gate_id)}\n{head_markdown(report, gate_id)}"
     return fit(head, _parts(report, gate_id), COMMENT_BYTES)
 
 
 def _parts(report: Report, gate_id: str) -> tuple[MarkdownPart, ...]:
-    """What differs, each under its own title; the rest together under one."""
+    """Return the differences, each folded separately, and everything else folded together."""
     rest = tuple(
         section for section in report.sections if section.in_comment and not section.leading
     )
@@ -172,14 +172,14 @@ def _parts(report: Report, gate_id: str) -> tuple[MarkdownPart, ...]:
 
 
 def _also_compared(report: Report) -> tuple[Section, ...]:
-    """The rows of the table that did not decide."""
+    """Return the rows of the overview that did not decide."""
     rows = tuple(row for row in report.overview.rows if row not in report.deciding.rows)
     table = replace(report.overview, rows=rows, total=len(rows))
     return (Section(title="Also compared", table=table),) if rows else ()
 
 
 def head_markdown(report: Report, gate_id: str) -> str:
-    """What is seen without a click: three answers in sixty words, the four rows that decide."""
+    """Return the visible part: three answers in sixty words, and the four rows that decide."""
     title = _title(report, gate_id)
     lead = lead_of(report, title)
     parts = (
@@ -206,7 +206,7 @@ def _paragraph(sentences: tuple[str, ...]) -> str:
 
 
 def _rest(report: Report, gate_id: str) -> str:
-    """The sentences and steps that the lead had no room for; mostly none."""
+    """Return the sentences and steps that did not fit into the lead; usually empty."""
     rest = lead_of(report, _title(report, gate_id)).rest
     parts = (
         _paragraph(rest.happened),
@@ -217,7 +217,7 @@ def _rest(report: Report, gate_id: str) -> str:
 
 
 def change_markdown(change: ShownLines | None) -> str:
-    """The changed lines themselves, as GitHub colours a diff."""
+    """Return the changed lines as a diff, which GitHub colours."""
     if change is None:
         return ""
     lines = unlinked_lines(output_lines(change.lines))
@@ -225,7 +225,7 @@ def change_markdown(change: ShownLines | None) -> str:
 
 
 def next_markdown(steps: tuple[NextStep, ...], *, none: bool) -> str:
-    """What to do now, each step with its command ready to be copied; `none`: there is nothing."""
+    """Return the next steps with their commands to copy; `none` means there is nothing to do."""
     if not steps:
         return f"**{WHAT_NOW}** {NOTHING_TO_DO if none else BELOW}"
     if len(steps) == 1:
@@ -238,12 +238,12 @@ def next_markdown(steps: tuple[NextStep, ...], *, none: bool) -> str:
 def _step_markdown(step: NextStep) -> str:
     text = f"- {spans(step.text)}"
     block = code_block(step.command)
-    # two more columns: the block belongs to its item
+    # two columns further right, so that the block belongs to its list item
     indented = "\n".join(f"  {line}" for line in block.splitlines())
     return f"{text}\n\n{indented}" if block else text
 
 
-# a page's artifact; what stands before it is the run's own address
+# the end of a page's address as an artifact; before it is the run's own address
 PAGE_ADDRESS = re.compile(r"/artifacts/[0-9]{1,20}\Z")
 
 
@@ -252,22 +252,23 @@ def _run_link(url: str) -> str:
 
 
 def page_linked(body: str, run_url: str, page_url: str) -> str | None:
-    """The comment of a run with the address of its page; None for a comment of another run."""
+    """Return the comment with the page's address added, or None if it belongs to another run."""
     link = _run_link(safe_url(run_url))
     if link not in body:
         return None
     before, _, after = body.partition(link)
-    # a step that was run again uploaded another one
+    # If a step was re-run, the comment has the link to an earlier upload: remove that.
     earlier = re.compile(rf" · \[its page\]\({re.escape(run_url)}/artifacts/[0-9]+\)")
     return f"{before}{link} · [its page]({page_url}){earlier.sub('', after, count=1)}"
 
 
 def link_page(comments: Comments, *, marker: str, run_url: str, page_url: str) -> Publication:
-    """Add the page's address to this run's comment, or say why that was not possible.
+    """Add the page's address to this run's comment, or return why that was not possible.
 
-    GitHub knows the address of an artifact once it is there, which is after the comment. `marker`
-    is empty where the caller does not know it: then the run must have written one comment.
+    GitHub assigns an artifact's address on upload, which happens after the comment. `marker` is
+    empty if the caller does not know it; the run must then have written exactly one comment.
     """
+    # The address comes from a step's input, so accept only an artifact of this very run.
     if (
         not run_url
         or not page_url.startswith(run_url)
@@ -308,14 +309,14 @@ def _footer(report: Report) -> str:
     return f"<sub>{facts_line(facts)}{time}{links}</sub>"
 
 
-# the runner drops a summary above 1 MiB as a whole
+# the runner drops a whole summary above 1 MiB
 SUMMARY_BYTES = 1_000_000
 SUMMARY_LIMITS = Limits(deltas=2_000, rows=500)
 LONG_TABLE = 40
 
 
 def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
-    """The summary in GitHub Markdown, at most 1,000,000 bytes of UTF-8."""
+    """Return the job summary in GitHub Markdown, at most `SUMMARY_BYTES`."""
     report = report_of(verdict, links, SUMMARY_LIMITS)
     sections = map(_part, (*_also_compared(report), *report.sections))
     unsaid = _rest(report, gate_id)
@@ -324,7 +325,7 @@ def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "defaul
 
 
 def _part(section: Section) -> MarkdownPart:
-    """Short sections are open, long tables are folded."""
+    """Return a section open if it is short, and folded if its table is long."""
     if len(section.table.rows) > LONG_TABLE:
         return folded(section)
     return titled_part(section)

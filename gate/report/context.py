@@ -1,4 +1,4 @@
-"""The sections around the differences: why, at what cost, on what, compared with what."""
+"""Sections around the differences: the cause, the cost, the environment and the baseline."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ REMEDY: Final = "Remedy"
 
 
 def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """The last lines of a fault, such as what a training printed before it failed."""
+    """Return the last lines of a fault, such as what a training printed before it failed."""
     lines = verdict.fault_details
     if not lines:
         return None
-    # the last lines: an exception stands at the end of what was printed
+    # The last lines, because an exception is at the end of the output.
     rows = tuple((Cell(line, code=True),) for line in lines[-limits.rows :])
     table = Table(headings=("The last lines",), rows=rows, total=len(lines))
     title = f"Details of the fault ({len(lines):,})"
@@ -41,7 +41,7 @@ def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """What the pull request changes in the policy files; the base commit's version was used."""
+    """Return the pull request's changes to policy files; the base commit's version decided."""
     changes = verdict.policy_changes
     if not changes:
         return None
@@ -66,9 +66,9 @@ def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
 def diagnosis_section(
     verdict: Verdict, limits: Limits, words: Callable[[Diagnosis], str]
 ) -> Section | None:
-    """Where two results first differ, and what that points to, in the `words` that stand first.
+    """Return where two results first differ, and the cause in the `words` of the first answer.
 
-    Of a pass it is information: nothing is to be done about it.
+    For a pass this is information that needs no action.
     """
     diagnosis = verdict.diagnosis
     if diagnosis is None:
@@ -97,13 +97,13 @@ def _first(diagnosis: Diagnosis) -> str:
 
 
 def _stack(diagnosis: Diagnosis) -> str:
-    """Who called the first suspect's line, where that is not the script's own top level."""
+    """Return the callers of the first suspect's line, unless it is the script's top level."""
     stack = diagnosis.suspects[0].stack if diagnosis.suspects else ()
     return " ← ".join(stack) if len(stack) > 1 else ""
 
 
 def notices_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """Findings that are worth knowing and need nothing done."""
+    """Return the findings that are worth knowing but need no action."""
     notices = [finding for finding in verdict.findings if finding.severity is Severity.NOTICE]
     if not notices:
         return None
@@ -116,12 +116,12 @@ def notices_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def cost_words(cost: DeterminismCost) -> str:
-    """What strict mode costs, in one line."""
+    """Say in one line what strict mode costs."""
     memory = "" if cost.memory_ratio is None else f", memory {percent(cost.memory_ratio)}"
     if cost.state is CostState.NOT_MEASURABLE or cost.time_ratio is None:
         return f"time not measurable: {cost.reason}{memory}"
     if cost.state is CostState.INCONCLUSIVE:
-        # a figure that the noise could have made is no answer; it stands among the details
+        # Noise could have made this figure, so it is only shown among the details.
         return f"time not measurable here: the noise is larger than the effect{memory}"
     if cost.state is CostState.IMPLAUSIBLE:
         return f"time {percent(cost.time_ratio)} is implausible: {cost.reason}{memory}"
@@ -129,20 +129,20 @@ def cost_words(cost: DeterminismCost) -> str:
 
 
 def baseline_price(verdict: Verdict) -> RecordedPrice | None:
-    """The price of the baseline's entry, where this call measured none."""
+    """Return the price in the baseline's entry, if this call measured none."""
     facts = verdict.baseline_facts
     return facts.price if verdict.cost is None and facts is not None else None
 
 
 def recorded_words(price: RecordedPrice) -> str:
-    """What strict mode cost when the entry was made, in one line."""
+    """Say in one line what strict mode cost when the entry was recorded."""
     memory = "" if price.memory_ratio is None else f", memory {percent(price.memory_ratio)}"
     time = f"time {percent(price.time_ratio)} {interval(price.low, price.high)}{memory}"
     return f"{time} (measured {price.measured_at[:10]}, with the baseline)"
 
 
 def observing_words(verdict: Verdict) -> str:
-    """What the recorder took in a strict run, as a part of the time of the steps beside it."""
+    """Say which share of a strict step's time the harness's recorder took."""
     recorder = verdict.recorder
     if recorder is None or recorder.share is None:
         return ""
@@ -152,8 +152,8 @@ def observing_words(verdict: Verdict) -> str:
 
 
 def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
-    """The cost of each knob, from the baseline: a gate call sets all knobs together."""
-    # where the whole is within noise, so is each part of it
+    """List each knob's cost from the baseline, because a gate call sets all knobs together."""
+    # If the total is within the noise, each knob's share of it is too.
     if cost.state is not CostState.MEASURED:
         return ""
     costs = facts.knob_costs if facts is not None else None
@@ -175,7 +175,7 @@ def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
 
 
 def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """Strict mode against default mode, beside default against itself."""
+    """Return strict mode's cost, beside the control of default mode against itself."""
     cost, recorded = verdict.cost, baseline_price(verdict)
     if recorded is not None:
         return _recorded_section(recorded, limits)
@@ -210,7 +210,7 @@ def _recorded_section(price: RecordedPrice, limits: Limits) -> Section:
 
 
 def baseline_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """Which entry of the baseline was used."""
+    """Return the facts about the baseline's entry that was used."""
     facts = verdict.baseline_facts
     if facts is None:
         return None
@@ -233,7 +233,7 @@ def baseline_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def environment_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """What the training ran on, as it observed itself."""
+    """Return the environment as the training observed it."""
     if verdict.environment is None:
         return None
     parts = sorted(verdict.environment.parts.items())
@@ -242,7 +242,7 @@ def environment_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def runs_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """The training runs, in the order in which they ran."""
+    """Return the training runs, in the order in which they ran."""
     if not verdict.runs:
         return None
     headings = ("Run", "Mode", "Code", "Ended with", "Took", "Isolation")
@@ -265,13 +265,13 @@ def _ended(run: RunRecord) -> str:
     if run.timed_out:
         return "time limit"
     code = f"exit code {run.exit_code}"
-    # a launcher took the stop for a failure
+    # some launchers report the gate's stop as a failure
     by_gate = run.exit_code and run.stopped_by is StoppedBy.MAX_STEPS
     return f"stopped after train.max_steps ({code})" if by_gate else code
 
 
 def self_test_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """The faults that were planted to see whether the comparison catches them."""
+    """Return the planted faults, and whether the comparison caught each of them."""
     if not verdict.self_test:
         return None
     caught = sum(probe.caught for probe in verdict.self_test)
@@ -284,7 +284,7 @@ def self_test_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def not_exercised_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """What this verdict says nothing about."""
+    """Return what this verdict says nothing about."""
     if not verdict.not_exercised:
         return None
     total = len(verdict.not_exercised)
@@ -297,7 +297,7 @@ def not_exercised_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def provenance_section(verdict: Verdict, limits: Limits) -> Section:
-    """Which bytes were judged, by which settings."""
+    """Return the digests of what was judged, and of the settings that decided."""
     facts = (
         ("Commit", Cell(verdict.commit, code=True)),
         ("Base commit", Cell(verdict.base_commit or "", code=True)),
@@ -319,9 +319,9 @@ def _configuration_digest(verdict: Verdict) -> str:
 
 
 def configuration_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """Values of the training's configuration that differ from those the baseline was recorded with.
+    """Return the values of the training's configuration that differ from the baseline's.
 
-    They are facts beside a difference, and a cause only where the diagnosis names one.
+    They are facts beside a difference. Only the diagnosis may name one of them as the cause.
     """
     changes = verdict.configuration_changes
     if not changes:
@@ -342,7 +342,7 @@ def configuration_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def published_section(published: PublishedPackage, limits: Limits) -> Section | None:
-    """Where the sealed package lies outside this call; what is worth knowing of it stands out."""
+    """Return where the sealed package was published; notes make the section a leading one."""
     place, _, digest = published.reference.partition("@")
     facts = (
         ("Registry", Cell(place, code=True)),
@@ -358,6 +358,6 @@ def published_section(published: PublishedPackage, limits: Limits) -> Section | 
 
 
 def commit_words(verdict: Verdict) -> str:
-    """The commit under test, short, with what is not committed."""
+    """Return the commit's short hash, and the number of uncommitted files."""
     dirty = len(verdict.changed_files)
     return verdict.commit[:SHORT_COMMIT] + (f" + {count(dirty, 'changed file')}" if dirty else "")

@@ -1,4 +1,4 @@
-"""Changed lines, traces, trials and growth of a difference, as sections of a report."""
+"""Sections about changed lines, traces, tried settings, and the growth of a difference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CANDIDATES: Final = "Changed lines that ran before the difference:"
 
 
 def change_words(change: ShownChange | None) -> ShownLines | None:
-    """A caption and the lines with their signs, six at most; the rest is counted."""
+    """Return a caption and at most six changed lines with their signs; the rest is counted."""
     if change is None:
         return None
     lines_each = MOST_LINES // len(change.hunks)
@@ -51,7 +51,7 @@ def _caption(change: ShownChange) -> str:
 
 def _hunk(hunk: ChangedLines, most: int) -> Iterator[str]:
     yield f"@@ {hunk.place} @@"
-    # half of the room each, and what one side leaves to the other
+    # Each side gets half of the room, plus what the other side does not need.
     before = hunk.before[: max(most // 2, most - len(hunk.after))]
     after = hunk.after[: most - len(before)]
     yield from (f"-{line}" for line in before)
@@ -65,7 +65,7 @@ TITLE = "Growth of the difference over the steps"
 
 
 def growth_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """The shape in words, then some of the numbers; None where there are too few to tell."""
+    """Return the growth's shape in words and some of its numbers, or None with too few of them."""
     growth = verdict.diagnosis.growth if verdict.diagnosis is not None else None
     if growth is None:
         return None
@@ -92,9 +92,9 @@ SHOWN_LINES: Final = 3
 
 
 def traced_words(trace: TraceFinding, *, drift: bool) -> str:
-    """What the first block says of a trace that found a call, without its full stop.
+    """Return the first answer's words about a trace that found a call, without a full stop.
 
-    Of a drift it says the place: what the operators do is in the section.
+    For a drift they only name the place; what the operators do is in the section.
     """
     if not drift or not trace.place:
         return f"Traced: {trace.sentence}"
@@ -103,7 +103,7 @@ def traced_words(trace: TraceFinding, *, drift: bool) -> str:
 
 
 def trace_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
-    """What is claimed and on what grounds; then both traces side by side around the point."""
+    """Return what the trace shows and why, then both traces side by side around the point."""
     trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
     if trace is None:
         return ()
@@ -180,14 +180,14 @@ WITH: Final = {
     Setting.LAUNCH_BLOCKING: "With each CUDA kernel awaited",
     Setting.FIXED_COLLECTIVES: "With sums over ranks added in a fixed order",
 }
-# the words themselves are what a user would write
+# settings whose words are what a user would write, so no name in brackets follows
 SAID: Final = (Setting.ONE_WORKER, Setting.HEAP_FILL, Setting.FIXED_COLLECTIVES)
-# below it two times of a few runs are not told apart
+# a smaller slowdown cannot be told from noise in a few runs
 MEASURABLE: Final = 0.1
 
 
 def tried_sentence(verdict: Verdict) -> str:
-    """What the comment says of it; nothing where none was tried, or none beats a known line."""
+    """Return the comment's sentences about tried settings; empty if a known line says more."""
     diagnosis = verdict.diagnosis
     if diagnosis is None or diagnosis.tried is None or verdict.passes:
         return ""
@@ -196,7 +196,7 @@ def tried_sentence(verdict: Verdict) -> str:
 
 
 def tried_words(tried: TriedSettings) -> str:
-    """The answer in whole sentences: the setting and its price, or that none of them helps."""
+    """Say which setting makes the runs agree and at what cost, or that none does."""
     helping = tried.helping
     if helping is None:
         return f"{_none(tried)}{_untried(tried)}"
@@ -214,7 +214,7 @@ def tried_words(tried: TriedSettings) -> str:
 
 
 def tried_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
-    """Each setting that was moved, in order, and what its runs showed."""
+    """Return each setting that was tried, in order, with what its runs showed."""
     tried = verdict.diagnosis.tried if verdict.diagnosis is not None else None
     if tried is None:
         return ()
@@ -238,7 +238,7 @@ def _none(tried: TriedSettings) -> str:
     compared = [trial for trial in tried.tried if trial.agree is not None]
     if not compared:
         return "No setting could be tried."
-    # chance may make a few runs agree: that is shown in the table, and no lead
+    # A few runs may agree by chance. Such settings are only listed in the table.
     helps = any(trial.helps for trial in compared)
     sure = " for certain" if helps else ""
     if len(compared) == 1:

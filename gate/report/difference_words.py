@@ -1,4 +1,4 @@
-"""What two states differ in, as sections of a report and as a document; quick to import."""
+"""The difference of two states as sections of a report and as a document; quick to import."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ULP_KEYS: Final = {0.5: "ulp_50", 0.9: "ulp_90", 0.99: "ulp_99", 1.0: "ulp_max"}
 
 
 def difference_headline(difference: StateDifference) -> str:
-    """How many leaves differ, or that none does."""
+    """Say how many leaves differ, or that none does."""
     tensors = count(difference.equal_tensors, "tensor")
     equal = f"{tensors} and {count(difference.equal_values, 'value')}"
     if difference.equal:
@@ -37,7 +37,7 @@ def difference_headline(difference: StateDifference) -> str:
 
 
 def difference_facts(difference: StateDifference) -> list[str]:
-    """What was compared, what was left out, and what a reader should know, as sentences."""
+    """Return sentences about what was compared, what was left out, and the readers' notes."""
     lines = [
         f"{side}: {state.shown} ({state.format})"
         for side, state in (("A", difference.left), ("B", difference.right))
@@ -54,7 +54,10 @@ def difference_facts(difference: StateDifference) -> list[str]:
 
 
 def sections(difference: StateDifference, limit: int, *, wide: bool) -> tuple[Section, ...]:
-    """Other leaves, then numbers, each worst first; `wide` has every figure."""
+    """Return leaves without numbers, then leaves with numbers, the worst first in both tables.
+
+    `wide` includes every figure.
+    """
     others = [leaf for leaf in difference.differences if leaf.numbers is None]
     numbers = [leaf for leaf in difference.differences if leaf.numbers is not None]
     parts = []
@@ -127,7 +130,7 @@ def _distance(numbers: NumberDifference, place: int) -> str:
 
 
 def ulp_words(distance: int | None) -> str:
-    """Units in the last place; above a million nobody reads them as a number."""
+    """Return a number of units in the last place, or `far apart` above a million."""
     if distance is None:
         return NOTHING
     return f"{distance:,}" if distance <= MOST_ULP else FAR_APART
@@ -138,14 +141,14 @@ def _sides(counts: tuple[int, int]) -> str:
 
 
 def _odd_words(numbers: NumberDifference) -> str:
-    """NaN and infinity, where a narrow table would hide them; nothing when they stayed."""
+    """Describe moved NaN and infinities, for which a narrow table has no column."""
     if not numbers.finiteness_moved:
         return ""
     return f"NaN {_sides(numbers.not_numbers)}, inf {_sides(numbers.infinities)}"
 
 
 def difference_document(difference: StateDifference) -> dict[str, object]:
-    """The whole difference as one JSON document; a figure that does not exist is null."""
+    """Return the whole difference as a JSON document; a figure that does not exist is null."""
     return {
         "schema_version": DIFFERENCE_SCHEMA,
         "equal": difference.equal,

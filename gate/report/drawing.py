@@ -1,4 +1,4 @@
-"""The main metric of both sides as two lines of blocks, one below the other and on one scale."""
+"""Draw the main metric of both sides as lines of blocks, one below the other on one scale."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from gate.report.layout import bucket_of, sparklines
 from gate.report.wording import SHORT_NAME, THIS_CHANGE, pair
 from gate.verdict.verdict import Outcome, SeriesSummary, Verdict
 
-# with its label and its last value a line is as wide as the screen of a telephone
+# with its label and its last value, a line fits on the screen of a telephone
 BLOCKS_WIDTH = 26
 BASE_COMMIT = "base commit"
 
 
 def drawing(verdict: Verdict) -> tuple[str, ...]:
-    """A title, a line for each side, and a mark below the first step that differs.
+    """Return a title, a line for each side, and a mark below the first step that differs.
 
-    Where both are equal, or only one is known, there is one line. Empty without a metric.
+    If both sides are equal, or only one is known, there is one line. Empty without a metric.
     """
     series = verdict.main_series
     if series is None or not series.values:
@@ -41,17 +41,18 @@ def drawing(verdict: Verdict) -> tuple[str, ...]:
     ends = (_shown(end) for end in pair(last, series.last_decimal))
     sides = zip((other, own), blocks, ends, strict=True)
     lines = [f"{name:{width}}{line} {end}".rstrip() for name, line, end in sides]
-    # runs of one commit are in their order; a baseline stands above what is held against it
+    # Runs of one commit keep their order. A baseline goes above what is compared with it.
     lines = lines if own == THIS_CHANGE else lines[::-1]
     where = width + bucket_of(series.steps.index(first), len(series.steps), BLOCKS_WIDTH)
     mark = f"first difference: step {first:,}"
-    # left of its sign where there is room, so that the line is no longer than a curve's
+    # The text goes left of its sign if there is room, so that the line gets no longer than a
+    # curve's.
     below = f"{f'{mark} ▲':>{where + 1}}" if where > len(mark) else f"{'':{where}}▲ {mark}"
     return title, *lines, below
 
 
 def _sides(verdict: Verdict) -> tuple[Comparison | None, str, str]:
-    """The comparison that decided, and what its sides are called: this one, and the other."""
+    """Return the comparison that decided, and the names of this side and of the other."""
     repeat = verdict.repeat
     if repeat is not None and repeat.differs:
         names = clean_name(repeat.expected, SHORT_NAME), clean_name(repeat.observed, SHORT_NAME)
@@ -59,7 +60,7 @@ def _sides(verdict: Verdict) -> tuple[Comparison | None, str, str]:
     if verdict.outcome is Outcome.NO_BASELINE:
         return None, THIS_CHANGE, ""
     base, baseline = verdict.base_run, verdict.baseline
-    # a base commit that agrees shows nothing: what differs is the baseline
+    # A base commit that agrees shows nothing; then the difference is with the baseline.
     if base is not None and (base.differs or baseline is None or not baseline.differs):
         return base, THIS_CHANGE, BASE_COMMIT
     return baseline, THIS_CHANGE, BASELINE_SIDE
@@ -68,9 +69,9 @@ def _sides(verdict: Verdict) -> tuple[Comparison | None, str, str]:
 def _expected(
     series: SeriesSummary, comparison: Comparison, other: str
 ) -> tuple[tuple[float | None, ...], str, int | None] | None:
-    """The other side's values, its last one in decimals, and the first step that differs.
+    """Return the other side's values, its last value in decimals, and the first differing step.
 
-    A comparison lists each number that differs, so what it does not list is this side's.
+    A comparison lists every number that differs, so all others equal this side's.
     """
     deltas = {delta.step: delta for delta in comparison.metrics if delta.metric == series.name}
     of_repeat = clean_name(comparison.observed, SHORT_NAME) == other
@@ -93,7 +94,7 @@ def _number(decimal: str) -> float | None:
 
 
 def _shown(decimal: str) -> str:
-    """A number as it is; what is none, which a training may have written, is not shown."""
+    """Return the text if it is a number: a training may have written anything else."""
     return decimal if _number(decimal) is not None else ""
 
 

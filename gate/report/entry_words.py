@@ -1,4 +1,4 @@
-"""Numbers that differ, entries and earlier runs, in sentences and rows."""
+"""Sentences and rows about numbers that differ, baseline entries and earlier runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gate.verdict.verdict import Outcome, Verdict
 
 
 def numbers_words(comparison: Comparison | None) -> str:
-    """The first number outside, and the worst of all when it is farther off."""
+    """Describe the first number outside its tolerance, and a later one if that is worse."""
     if comparison is None:
         return ""
     if comparison.retyped:
@@ -47,7 +47,8 @@ def numbers_words(comparison: Comparison | None) -> str:
             f"{len(comparison.tensors):,} of {comparison.compared_tensors:,} tensors differ at the "
             "end; every metric is equal or within tolerance."
         )
-    # of the metric that was named: another one's small numbers move by hundreds of percents
+    # Only of the metric that was named: another metric with small numbers may move by hundreds of
+    # percent.
     after = tuple(
         metric
         for metric in comparison.metrics
@@ -61,16 +62,16 @@ def numbers_words(comparison: Comparison | None) -> str:
 
 
 def tensor_words(delta: TensorDelta) -> str:
-    """`state/model/0/head.weight moved by about 50 % of its size`."""
+    """Return text such as `state/model/0/head.weight moved by about 50 % of its size`."""
     if delta.distance is None:
         return f"{delta.name} changed by an unknown distance"
     return f"{delta.name} moved by about {percentage(delta.distance)} of its size"
 
 
 def moved_by(delta: MetricDelta) -> str:
-    """How far a metric moved: an accuracy between 0 and 1 in points, else as a percentage.
+    """Say how far a metric moved: a fraction between 0 and 1 in points, others in percent.
 
-    In the last digits a share of the value is easier to read than 0.0000115 %.
+    For the last digits it gives a share such as 1e-07, which is easier to read than 0.0000115 %.
     """
     points = points_words(delta.metric, delta.expected, delta.observed)
     if points or delta.relative is None or delta.relative >= LAST_DIGITS or not delta.relative:
@@ -79,9 +80,9 @@ def moved_by(delta: MetricDelta) -> str:
 
 
 def delta_words(delta: MetricDelta, which: str, later: str = "") -> str:
-    """`Loss at step 7: 1.338 instead of 1.336 (+0.2 %, later up to 3.6 %)`."""
+    """Return text such as `Loss at step 7: 1.338 instead of 1.336 (+0.2 %, later up to 3.6 %)`."""
     expected, observed = pair(delta.expected, delta.observed)
-    # a metric's own name stays as it is
+    # other metrics keep the spelling of their names
     name = "Loss" if delta.metric == "loss" else delta.metric
     if which == "the last":
         name, which = f"Last {delta.metric}", ""
@@ -101,7 +102,7 @@ def _falls(delta: MetricDelta) -> bool:
 
 
 def worst_words(comparison: Comparison | None) -> str:
-    """How far the worst metric is off, to be put behind a sentence's last word."""
+    """Say how far the worst metric is off, as words that continue a sentence."""
     worst = farthest(comparison.metrics if comparison else ())
     if worst is None:
         return ""
@@ -115,7 +116,7 @@ SHOWN_PATTERNS = 3
 
 
 def movement_words(moved: Movement) -> str:
-    """The worst of what moved: `loss at step 7: 1.3 → 1.4, moved by 8 % (12 times ...); ...`."""
+    """Describe the worst movement, with both numbers, and whether the weights are equal."""
     weights = "weights equal" if moved.weights_equal else "weights differ"
     if moved.structure:
         weights = f"other metrics, steps or tensors; {weights}"
@@ -132,7 +133,7 @@ def _how_far(moved: Movement) -> str:
 
 
 def _scale(moved: Movement) -> str:
-    """In multiples of the tolerance, else in units in the last place: what a reader can weigh."""
+    """Return a size as a multiple of the tolerance, or else in units in the last place."""
     if moved.tolerances is not None and math.isfinite(moved.tolerances):
         if moved.tolerances <= 1:
             return "within its tolerance"
@@ -143,12 +144,12 @@ def _scale(moved: Movement) -> str:
 
 
 def magnitude_of(times: float) -> str:
-    """A factor in two digits, or whole where it is larger than that."""
+    """Return a factor with two digits, or as a whole number from 10 on."""
     return f"{times:.2g}" if times < WHOLE else f"{times:,.0f}"
 
 
 def provisional_words(entry: ProvisionalEntry) -> str:
-    """Why an entry that is there judges nothing yet, and whether this run confirms it."""
+    """Say why an entry is ignored, and whether this run confirms it."""
     whose = "the entry that this pull request includes" if entry.brought else "the baseline's entry"
     again = "reproduces it exactly" if entry.repeated else "does not reproduce it exactly"
     return (
@@ -158,7 +159,7 @@ def provisional_words(entry: ProvisionalEntry) -> str:
 
 
 def quarantine_sentence(verdict: Verdict) -> str:
-    """Said first, since what is in quarantine judged nothing; empty where nothing is."""
+    """Return the sentence about a quarantine, which comes first; empty without one."""
     rule = verdict.quarantine
     if rule is None:
         return ""
@@ -170,12 +171,12 @@ def quarantine_sentence(verdict: Verdict) -> str:
 
 
 SHOWN_RUNS = 20
-# what such a run ended with is no result of the commit
+# outcomes of runs that give no result of their commit
 WITHOUT_RESULT = frozenset({Outcome.NONDETERMINISTIC, Outcome.ERROR})
 
 
 def history_row(lines: tuple[HistoryLine, ...], now: str) -> Row | None:
-    """The last runs in one row, the newest last; `now` is when this verdict was made."""
+    """Return the latest runs in one row, newest last; `now` is when this verdict was made."""
     if not lines:
         return None
     shown = lines[-SHOWN_RUNS:]
@@ -191,7 +192,7 @@ def history_row(lines: tuple[HistoryLine, ...], now: str) -> Row | None:
 
 
 def history_section(lines: tuple[HistoryLine, ...], limits: Limits) -> Section | None:
-    """All runs that are kept, the newest first."""
+    """Return all kept runs as a table, newest first."""
     if not lines:
         return None
     headings = ("Judged at", "Commit", "Outcome", "Last value", "Cost of determinism")
@@ -217,9 +218,9 @@ def _icon(line: HistoryLine) -> str:
 
 
 def _last_move(lines: tuple[HistoryLine, ...], now: str) -> str:
-    """When the main metric last ended in another value than the time before."""
+    """Say when the main metric's last value changed between two runs."""
     results = [line for line in lines if line.last and line.outcome not in WITHOUT_RESULT]
-    # another metric is no move of this one
+    # A change to another metric is not a move.
     same = [line for line in results if line.metric == results[-1].metric]
     if not same:
         return ""

@@ -1,4 +1,4 @@
-"""Levels, declared data, performance, time and the determinism budget for a reader."""
+"""Sentences and tables about levels, declared data, speed, time and the determinism budget."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ RANKED_PAIRS = ("Better", "Worse", "p, baseline", "p, this commit", "Answer")
 
 
 def level_sentence(verdict: Verdict) -> str:
-    """What the level did to the answer, in one sentence; nothing where none was judged."""
+    """Say in one sentence what the level decided; empty if no level was judged."""
     judged = verdict.judged
     if judged is None:
         return ""
@@ -72,7 +72,7 @@ def level_sentence(verdict: Verdict) -> str:
 
 
 def level_row(judged: LevelResult) -> str:
-    """The same in a few words, for the table of answers."""
+    """Say what the level decided in a few words, for the table of answers."""
     if judged.reached is None:
         return f"{BAD} not reached: {judged.problem}"
     if judged.variants:
@@ -82,7 +82,7 @@ def level_row(judged: LevelResult) -> str:
 
 
 def level_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
-    """Means, intervals and margins of each metric; ranks and tests of each pair of variants."""
+    """Return tables of each metric's mean, interval and margin, and of the variants' ranking."""
     judged = verdict.judged
     if judged is None:
         return ()
@@ -175,7 +175,7 @@ THOUSAND = 1000
 
 
 def data_drift_words(verdict: Verdict, numbers: str) -> str:
-    """What moved, and the first numbers that did so with it, which are handed in."""
+    """Say which data moved; `numbers` is the sentence about the first numbers that differ."""
     whose = "This change selects other data" if verdict.data_brought else "The declared data moved"
     base = ""
     if _base_agrees(verdict):
@@ -185,7 +185,7 @@ def data_drift_words(verdict: Verdict, numbers: str) -> str:
 
 
 def data_change_words(verdict: Verdict) -> str:
-    """Whether it is the change."""
+    """Say whether this pull request caused the difference."""
     if verdict.data_brought:
         return "Yes. It names other data than the base commit; its code may move the result too."
     if verdict.nothing_moved:
@@ -201,7 +201,7 @@ def data_change_words(verdict: Verdict) -> str:
 
 
 def unrepeated_words(data: UnrepeatedData) -> str:
-    """What the preprocessing did."""
+    """Describe the difference between the two outputs of the preprocessing."""
     where = f", first at {data.where}" if data.where else ""
     return (
         f"Two runs of {data.command} wrote different data: {move_sentence(data.move)}{where}. "
@@ -215,7 +215,7 @@ def _base_agrees(verdict: Verdict) -> bool:
 
 
 def data_rows(verdict: Verdict) -> tuple[Row, ...]:
-    """The row of the table of answers; none where no data is declared."""
+    """Return the data's row for the table of answers, or nothing if no data is declared."""
     words = _answer(verdict)
     return ((Cell("Declared data"), Cell(words)),) if words else ()
 
@@ -232,7 +232,7 @@ def _answer(verdict: Verdict) -> str:
     sets = [_counted(data_set) for data_set in verdict.data[:MAX_SETS_NAMED]]
     rest = len(verdict.data) - MAX_SETS_NAMED
     more = f" and {count(rest, 'more data set')}" if rest > 0 else ""
-    # an entry of other settings was recorded with data that is nobody's yardstick here
+    # An entry that was recorded with other settings is not a yardstick for this data.
     compared = verdict.baseline is not None and verdict.baseline_facts is not None
     known = f"{GOOD} as recorded" if compared else f"{NEUTRAL} not compared"
     return f"{known}: {', '.join(sets)}{more}"
@@ -250,7 +250,7 @@ def _counted(data_set: DataSet) -> str:
 
 
 def size_words(size_bytes: int) -> str:
-    """A number of bytes with three digits, in decimal units: `2.15 GB`."""
+    """Return a number of bytes with three digits in decimal units, such as `2.15 GB`."""
     size, unit = float(size_bytes), 0
     while size >= THOUSAND and unit < len(UNITS) - 1:
         size, unit = size / THOUSAND, unit + 1
@@ -258,7 +258,7 @@ def size_words(size_bytes: int) -> str:
 
 
 def data_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """Every data set, where it came from and what it held."""
+    """Return a table of all data sets with their origin and content, or None without any."""
     if not verdict.data:
         return None
     rows = (
@@ -305,31 +305,31 @@ HEADINGS = (
 
 
 def rate(per_second: float | None) -> str:
-    """How many a second, three digits at least; nothing where it is not known."""
+    """Return a rate per second with at least three digits; empty if it is unknown."""
     if per_second is None:
         return ""
     return f"{per_second:,.0f}" if per_second >= 1000 else f"{per_second:.3g}"  # noqa: PLR2004 - three digits
 
 
 def deviation(seconds: float | None, variation: float | None) -> str:
-    """A standard deviation with its part of the mean: `0.31 ms (2.5 %)`."""
+    """Return a standard deviation and its share of the mean, such as `0.31 ms (2.5 %)`."""
     if seconds is None or variation is None:
         return ""
     return f"{duration(seconds)} ({percentage(variation)})"
 
 
-# Slower or faster by less is no news: a pause of the machine costs as much.
+# A smaller change of speed is not reported: a pause of the machine costs as much.
 MOVED_SPEED = 0.05
 
 
 def throughput_rows(kinds: tuple[Performance, ...]) -> tuple[Row, ...]:
-    """The speed in one line where the base commit ran too and its speed was another; else none."""
+    """Return the speed's row, only if the base commit ran too and its speed was different."""
     moved = any(map(partial(_has_moved, kinds), (RunMode.STRICT, RunMode.DEFAULT)))
     return ((Cell("Throughput"), Cell(performance_words(kinds))),) if moved else ()
 
 
 def _has_moved(kinds: tuple[Performance, ...], mode: RunMode) -> bool:
-    """Whether head and base lie further apart than 5 %, and than the steps of either vary."""
+    """Return whether the speeds differ by more than 5 % and more than either's steps vary."""
     of_mode = {kind.commit: kind for kind in kinds if kind.mode is mode}
     head, base = of_mode.get(Commit.HEAD), of_mode.get(Commit.BASE)
     if head is None or base is None or not head.steps_per_second or not base.steps_per_second:
@@ -339,7 +339,7 @@ def _has_moved(kinds: tuple[Performance, ...], mode: RunMode) -> bool:
 
 
 def performance_words(kinds: tuple[Performance, ...]) -> str:
-    """Steps and samples a second and how they vary, base commit beside this one, in one line."""
+    """Return one line with steps and samples per second, their variation, and the base's speed."""
     parts = [words for mode in (RunMode.STRICT, RunMode.DEFAULT) if (words := _mode(kinds, mode))]
     return "; ".join(parts)
 
@@ -359,7 +359,7 @@ def _mode(kinds: tuple[Performance, ...], mode: RunMode) -> str:
 
 
 def performance_section(kinds: tuple[Performance, ...], limits: Limits) -> Section | None:
-    """One row for each kind of run, base beside head; nothing of it is judged."""
+    """Return a table with one row for each kind of run; it is informational."""
     if not kinds:
         return None
     table = table_of(HEADINGS, map(_row, kinds), limits.rows, *range(1, len(HEADINGS)))
@@ -382,12 +382,12 @@ def _row(kind: Performance) -> Row:
 
 SHORT_SECONDS = 10.0
 MINUTE, HOUR = 60, 3600
-# from here on seconds say nothing that a reader wants
+# From here on a reader wants minutes, not seconds.
 MANY_SECONDS = 600.0
 
 
 def time_words(timeline: Timeline | None) -> str:
-    """As `gate 41 s: trainings 36 s, own 4.8 s`; empty where no time was taken."""
+    """Return text such as `gate 41 s: trainings 36 s, own 4.8 s`; empty if no time was taken."""
     if timeline is None:
         return ""
     trainings, own = timeline.training_seconds, timeline.own_seconds
@@ -395,7 +395,7 @@ def time_words(timeline: Timeline | None) -> str:
 
 
 def long(seconds: float) -> str:
-    """A time that a person waited, no more exactly than that matters."""
+    """Return a waiting time, as precise as a person needs it."""
     if seconds < SHORT_SECONDS:
         return f"{seconds:.1f} s"
     if seconds < MANY_SECONDS:
@@ -407,7 +407,7 @@ def long(seconds: float) -> str:
 
 
 def timeline_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """Each run and each stretch of the gate's own work, in the order in which they began."""
+    """Return a table of the runs and the gate's own work, in the order in which they began."""
     timeline = verdict.timeline
     if timeline is None:
         return None
@@ -419,7 +419,7 @@ def timeline_section(verdict: Verdict, limits: Limits) -> Section | None:
     headings = ("What", "Lane", "From", "Until", "Took")
     table = table_of(headings, ordered, limits.rows, 2, 3, 4)
     title = f"Timeline ({table.total:,}): {time_words(timeline)}"
-    # the footer of the comment says enough
+    # not in the comment, whose footer gives the sums
     return Section(title=title, table=table, in_comment=False)
 
 
@@ -456,7 +456,7 @@ SHORT: Mapping[ClusterSource, str] = MappingProxyType(
         ClusterSource.PLACEMENT: "placement",
     }
 )
-# what matters to a reader first: what may still move a number
+# Sources that may still change a number come first, because they matter most to a reader.
 ORDER = (
     SourceStatus.BOUNDED,
     SourceStatus.RECORDED,
@@ -466,14 +466,14 @@ ORDER = (
 
 
 def state_words(state: SourceStatus) -> str:
-    """A state for a reader."""
+    """Return a state's name for a reader."""
     return state.value.replace("-", " ")
 
 
 def budget_rows(budget: DeterminismBudget) -> tuple[Row, ...]:
-    """All sources in one line, those that may still move a number first.
+    """Return all sources in one row, those that may still change a number first.
 
-    None where no number moved: the page has them all.
+    Returns nothing if no number moved; the page has the whole table.
     """
     if not any(source.figure for source in budget):
         return ()
@@ -490,7 +490,7 @@ def _group(state: SourceStatus, sources: list[SourceState]) -> str:
 
 
 def figure_words(source: SourceState) -> str:
-    """The figure of a bounded source, and where it comes from."""
+    """Return a bounded source's figure and the number of runs that it comes from."""
     if source.figure is None:
         return ""
     runs = count(source.runs, "run")
@@ -502,7 +502,7 @@ def figure_words(source: SourceState) -> str:
 
 
 def budget_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """A row for each source; the comment has the line of `budget_rows` alone."""
+    """Return a table with one row for each source, for the page; the comment has `budget_rows`."""
     if not verdict.determinism_budget:
         return None
     rows = (

@@ -1,7 +1,7 @@
-"""What a report consists of, before it becomes Markdown, HTML or a terminal's lines.
+"""The parts of a report, before they become Markdown, HTML or lines for a terminal.
 
-All text in these records is raw: each presenter escapes all of it for its own place, so nothing
-can be shown unescaped by having been forgotten.
+All text in these records is raw. Each presenter escapes all of it for its own format, so no text
+can be shown unescaped by oversight.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell; `code` marks names and digests, shown in the code face."""
+    """A table's cell; `code` marks names and digests, which are shown in a code font."""
 
     text: str
     code: bool = False
@@ -36,9 +36,9 @@ Row = tuple[Cell, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows under headings; `total` counts the rows that there are, shown or not.
+    """Rows under headings; `total` counts all rows, including those not shown.
 
-    `right` names the columns of numbers.
+    `right` lists the right-aligned columns, which have numbers.
     """
 
     headings: tuple[str, ...]
@@ -54,11 +54,12 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A titled table of the details; `leading` marks those shown where room is scarce.
+    """A titled table; `leading` sections are shown even if there is little room.
 
-    One with an `anchor` explains the outcome: a page shows it before all others, under that name.
-    The comment leaves out those that are not `in_comment`: a row of its small table says enough.
-    `printed`: each row is a line as a program printed it, with its blanks.
+    A section with an `anchor` explains the outcome, so a page shows it first, under that name.
+    `in_comment` is false for a section that the comment leaves out, because a row of its small
+    table says enough. `printed` means that each row is a line of program output, shown with its
+    blanks.
     """
 
     title: str
@@ -70,7 +71,7 @@ class Section:
 
 
 def cells_renamed(section: Section, rename: Callable[[str], str]) -> Section:
-    """The section with each name in the code face passed through `rename`."""
+    """Return the section with `rename` applied to each cell in the code font."""
     rows = tuple(
         tuple(replace(cell, text=rename(cell.text)) if cell.code else cell for cell in row)
         for row in section.table.rows
@@ -80,7 +81,7 @@ def cells_renamed(section: Section, rename: Callable[[str], str]) -> Section:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """A finding that must be seen: its code, what is the matter and what to do."""
+    """A finding that must be seen: its code, and a text that says what is wrong and what to do."""
 
     code: str
     text: str
@@ -88,9 +89,9 @@ class Alert:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownLines:
-    """A part of the diff that stands first, at most six lines: what it is, and its lines.
+    """Part of the diff, at most six lines, with a caption.
 
-    Each line begins with its sign, and a place with `@@`.
+    Each line begins with `+`, `-`, or, for a place, `@@`.
     """
 
     caption: str
@@ -99,10 +100,10 @@ class ShownLines:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Brief:
-    """What stands first: what happened, its cause where one is known; is it this change.
+    """The first answers: what happened and its known cause; whether this change caused it.
 
-    `more` is what else is known of the cause: traces, and settings that were tried. `names_line`:
-    the cause is a line that is known to differ.
+    `more` is further evidence about the cause: traces, and settings that were tried. `names_line`
+    is true if the cause is a line that is known to differ.
     """
 
     answer: str
@@ -114,7 +115,7 @@ class Brief:
 
     @property
     def happened(self) -> str:
-        """All that is known of what happened, in one paragraph."""
+        """Everything that is known about what happened, in one paragraph."""
         return " ".join(filter(None, (self.answer, self.cause, self.more)))
 
 
@@ -122,8 +123,8 @@ class Brief:
 class Report:
     """The whole report: what is seen at once, then the details in order of interest.
 
-    `deciding` are the rows of `overview` that decide, four at most. `drawing` are lines of blocks.
-    `time` says in a line where the call's time went, empty where none was taken.
+    `deciding` has the rows of `overview` that decide, at most four. `drawing` are lines of block
+    characters. `time` says in one line where the call's time went, and is empty if none was taken.
     """
 
     icon: str
@@ -143,19 +144,19 @@ class Report:
 
 
 def table_of(headings: tuple[str, ...], rows: Iterable[Row], limit: int, *right: int) -> Table:
-    """A table of the first `limit` rows that knows how many there were."""
-    # counted before it is cut: a report must say how much it does not show
+    """Return a table of the first `limit` rows that also knows the total number."""
+    # All rows are counted before the cut, because a report must say how much it leaves out.
     every = tuple(rows)
     return Table(headings=headings, rows=every[:limit], total=len(every), right=right)
 
 
 def facts_table(facts: Iterable[tuple[str, Cell]], limit: int) -> Table:
-    """A table of names and values, without those that have no value."""
+    """Return a table of names and values, leaving out names without a value."""
     rows = ((Cell(name), value) for name, value in facts if value.text)
     return table_of(("What", "Value"), rows, limit)
 
 
-# the fact that names it, which a comment shows too
+# the failure mode's label among the facts, which a comment shows too
 FAILURE_MODE = "failure mode"
 OUTCOME = "outcome"
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -164,15 +165,15 @@ WIDTH = 40
 
 
 def sparkline(values: Sequence[float | None], width: int = WIDTH) -> str:
-    """One block character a value, or a mean of neighbours when there are more than `width`.
+    """Draw one block character for each value, or each mean of neighbours above `width` values.
 
-    A value that is missing or not finite shows as a cross.
+    A value that is missing or not finite is drawn as a cross.
     """
     return sparklines((values,), width)[0]
 
 
 def sparklines(several: Sequence[Sequence[float | None]], width: int = WIDTH) -> tuple[str, ...]:
-    """A line for each series, all on one scale."""
+    """Draw a line for each series, all on one scale."""
     shown = [_buckets([_finite(value) for value in values], width) for values in several]
     numbers = [value for line in shown for value in line if value is not None]
     if not numbers:
@@ -185,7 +186,7 @@ def sparklines(several: Sequence[Sequence[float | None]], width: int = WIDTH) ->
 
 
 def bucket_of(index: int, count: int, width: int = WIDTH) -> int:
-    """Which character of a line of `count` values shows the one at `index`."""
+    """Return the index of the character that shows the value at `index`."""
     if count <= width:
         return index
     return next(place for place in reversed(range(width)) if place * count // width <= index)
@@ -203,11 +204,11 @@ def _buckets(values: Sequence[float | None], width: int) -> list[float | None]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean, or None when any value is missing: a NaN must not vanish among its neighbours."""
+    """Return the mean, or None if a value is missing: a NaN must not vanish among neighbours."""
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         return None
-    # divided first: a sum of large numbers would overflow
+    # Divide before adding: the sum of large numbers would overflow.
     return math.fsum(number / len(numbers) for number in numbers)
 
 
@@ -216,9 +217,9 @@ def _block(value: float, low: float, high: float) -> str:
 
 
 def position(value: float, low: float, high: float) -> float:
-    """Where a value lies between two finite ones, from 0 to 1; in the middle of an empty range."""
+    """Return a value's relative position from 0 to 1; 0.5 if the range is empty."""
     span = high - low
     if math.isinf(span):
         return position(value / 2, low / 2, high / 2)
-    # not halved without need: the smallest numbers have no half
+    # Not halved unless needed, because the smallest floats become zero when halved.
     return (value - low) / span if span else 0.5

@@ -1,6 +1,7 @@
-"""What of a comment is read: at most sixty words before its table, in whole sentences.
+"""The lead of a comment: at most sixty words before its table, in whole sentences.
 
-Nothing is cut inside a sentence. What finds no room is folded below, and no sentence is in both.
+No sentence is cut. A sentence without room is folded below the table, and no sentence is shown
+twice.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gate.report.layout import Report
 from gate.verdict.verdict import NextStep
 
 MOST_WORDS: Final = 60
-# one of a training's making may be a single word of any length
+# A training chooses some of the text, and one word of it may have any length.
 LONGEST_SENTENCE: Final = 400
 IS_IT: Final = "Is it this change?"
 WHAT_NOW: Final = "What now?"
@@ -26,7 +27,7 @@ _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """Sentences and steps of the three answers."""
+    """The sentences and steps of the three answers."""
 
     happened: tuple[str, ...]
     this_change: tuple[str, ...]
@@ -35,21 +36,24 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lead(Answers):
-    """What is shown; `rest` is what is not. A step that is shown in part is there as a whole."""
+    """The part of the answers that is shown, and in `rest` the part that is not.
+
+    A step that is shown without its later sentences is also in `rest`, as a whole.
+    """
 
     rest: Answers
 
 
 def words_of(text: str) -> int:
-    """How many words a reader sees: a sign that stands alone is none."""
+    """Return the number of words that a reader sees; a symbol alone is not a word."""
     return sum(any(map(str.isalnum, word)) for word in text.split())
 
 
 def lead_of(report: Report, title: str) -> Lead:
-    """The most important sentences of each answer, as many as fit below `title`.
+    """Return the most important sentences of each answer, as many as fit below `title`.
 
-    First comes the first sentence of each answer, then the cause, the second thing to do, and the
-    rest. A sentence that the title has said already is not said again.
+    The order is: the first sentence of each answer, the cause, the second step, and the rest. A
+    sentence that the title already says is left out.
     """
     brief, steps = report.brief, report.next_steps
     answer = tuple(sentence for sentence in _sentences(brief.answer) if not _said(sentence, title))
@@ -60,7 +64,7 @@ def lead_of(report: Report, title: str) -> Lead:
     first_line, changed = room.first(answer), room.first(change)
     known = (brief.cause,) if brief.cause else ()
     begin = _sentences(steps[0].text)[:1] if steps else ()
-    # a line that is known goes before what to look for if it is not that one
+    # A known line helps more than advice on what to look for, so if both fit, the cause goes first.
     both = brief.names_line and words_of(" ".join((*known, *begin))) <= room.left
     cause = room.takes(known) if both else ()
     do = room.steps(steps[:1])
@@ -71,7 +75,7 @@ def lead_of(report: Report, title: str) -> Lead:
     changed += room.takes(change[1:]) if changed else ()
     first_line += room.takes(answer[1:]) if first_line else ()
     do += room.steps(steps[2:]) if do == steps[:2] else ()
-    # what adds to a cause means nothing without it
+    # `more` explains the cause, so it means nothing unless answer and cause are shown.
     added = room.takes(more) if (first_line, cause) == (answer, known) else ()
     in_whole = sum(left == right for left, right in zip(do, steps, strict=False))
     return Lead(
@@ -88,12 +92,12 @@ def lead_of(report: Report, title: str) -> Lead:
 
 @dataclass(slots=True)
 class _Room:
-    """How many words may still be shown."""
+    """The number of words that may still be shown."""
 
     left: int
 
     def takes(self, sentences: Sequence[str]) -> tuple[str, ...]:
-        """The first of them, as many as fit, each as a whole."""
+        """Return as many of the first sentences as fit, each as a whole."""
         taken: list[str] = []
         for sentence in sentences:
             size = words_of(sentence)
@@ -104,13 +108,13 @@ class _Room:
         return tuple(taken)
 
     def first(self, sentences: Sequence[str]) -> tuple[str, ...]:
-        """The first sentence of an answer; where it fits, nothing has to say that it is below."""
+        """Return an answer's first sentence if it fits, and then free the room kept for BELOW."""
         taken = self.takes(sentences[:1])
         self.left += words_of(BELOW) if taken or not sentences else 0
         return taken
 
     def steps(self, steps: Sequence[NextStep]) -> tuple[NextStep, ...]:
-        """The first of them; of one that does not fit its first sentences, without a command."""
+        """Return the steps that fit; a last one without a command may lose its later sentences."""
         taken: list[NextStep] = []
         for step in steps:
             sentences = _sentences(step.text)

@@ -1,4 +1,4 @@
-"""Cost, noise and two compared commits as sentences and titled tables."""
+"""Turn cost, noise and a comparison of two commits into sentences and titled tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MEBIBYTE = 1024 * 1024
 
 
 def cost_headline(cost: CostDocument) -> str:
-    """The cost of strict mode in one sentence."""
+    """Say in one sentence what strict mode costs."""
     charged = next(price for price in cost.prices if price.arm == cost.judged_arm)
     if charged.ratio is None:
         return f"The cost of determinism cannot be measured here: {charged.reason}."
@@ -69,7 +69,7 @@ def cost_headline(cost: CostDocument) -> str:
 
 
 def cost_sections(cost: CostDocument) -> tuple[Section, ...]:
-    """Prices with their control, the arms, and the attribution where it was asked for."""
+    """Return tables of the prices with their control, the arms, and each measured knob's cost."""
     prices = table_of(
         ("Arms", "Step time", "95 % interval", "Memory", "State"),
         (*map(_price_row, cost.prices), _control_row(cost.control)),
@@ -109,7 +109,7 @@ def _price_row(price: Price) -> Row:
 
 
 def _control_row(control: Price) -> Row:
-    """The noise of this machine: not a price, so it has no state."""
+    """Return the row of this machine's noise, which is no price and so has no state."""
     return (*_price_row(control)[:-1], Cell(control.reason or "the control"))
 
 
@@ -143,7 +143,7 @@ def _knob_row(knob: KnobPrice) -> Row:
 
 
 def _minimal(cost: CostDocument) -> Section:
-    """What the search for the minimal sufficient set came to."""
+    """Return a table with the result of the search for the minimal sufficient set."""
     minimal = cost.minimal
     if minimal is None:
         facts = [("Found", Cell("none: strict mode itself is not repeatable here"))]
@@ -163,7 +163,7 @@ def _minimal(cost: CostDocument) -> Section:
 
 
 def noise_headline(noise: NoiseDocument) -> str:
-    """What reruns gave in one sentence."""
+    """Say in one sentence what repeated runs gave."""
     runs = count(noise.runs, "run")
     if noise.distinct_results == 1:
         return (
@@ -176,7 +176,7 @@ def noise_headline(noise: NoiseDocument) -> str:
 
 
 def noise_sections(noise: NoiseDocument) -> tuple[Section, ...]:
-    """Metrics, weights, the order of sums, and what could not be looked at."""
+    """Return tables about metrics, weights, orders of summation, and what was not examined."""
     metrics = table_of(
         ("Metric", "Largest difference", "At step", "Relative", "Last step", "Significant from"),
         map(_noise_row, noise.metrics),
@@ -271,12 +271,12 @@ TITLES = {
 
 
 def compared_headline(compared: ComparedCommits) -> str:
-    """What base and head are to each other, in one line."""
+    """Say in one line how base and head compare."""
     return f"Base and head are {TITLES[compared.closeness]}."
 
 
 def compared_sentences(compared: ComparedCommits) -> tuple[str, ...]:
-    """What that rests on, whether each commit repeats, and what else a reader should know."""
+    """Return sentences on the grounds, on each commit's repeatability, and on what else matters."""
     sides = ((Commit.BASE, compared.base), (Commit.HEAD, compared.head))
     return (
         _rests_on(compared),
@@ -310,7 +310,10 @@ def _rests_on(compared: ComparedCommits) -> str:
 
 
 def compared_sections(compared: ComparedCommits, limit: int, *, wide: bool) -> tuple[Section, ...]:
-    """Numbers, speed and settings, each table cut to `limit`; `wide` has every digit and tensor."""
+    """Return tables of numbers, speed and settings, each limited to `limit` rows.
+
+    `wide` adds every digit, the tensors, the environment and the runs.
+    """
     made = [_metrics(compared, limit, wide=wide)]
     made += [_speed(compared, ratio) for ratio in compared.ratios]
     made += _settings(compared, limit)
@@ -351,7 +354,7 @@ def _beside_row(metric: MetricBeside, *, wide: bool) -> Row:
 
 
 def _narrow(base: str, head: str) -> tuple[str, str]:
-    """As few digits as tell them apart; equal numbers need none."""
+    """Return two numbers with as few digits as tell them apart; equal ones stay short."""
     if base != head:
         return pair(base, head)
     return (f"{float(base):.6g}",) * 2 if base else (base, head)
@@ -376,7 +379,7 @@ def _of(kinds: tuple[Performance, ...], commit: Commit, mode: RunMode) -> Perfor
 
 def _speed_rows(ratio: SpeedRatio, sides: tuple[Performance, Performance]) -> Iterator[Row]:
     bounds = interval(ratio.low, ratio.high)
-    # the figures that the ratio is made of: medians of all steps would give another quotient
+    # The times that the ratio is computed from. Medians over all steps would give another quotient.
     times = (duration(ratio.base_step_seconds), duration(ratio.head_step_seconds))
     yield _row("Step, typical", times, _change(ratio.ratio), bounds)
     yield _row("Steps/s", (rate(side.steps_per_second) for side in sides))
@@ -494,7 +497,7 @@ def _results(commit: Commit, side: ComparedSide) -> Iterator[tuple[str, Cell]]:
 
 
 def compared_facts(compared: ComparedCommits) -> tuple[str, ...]:
-    """Which commits, where and when: a line each, for the foot of a view."""
+    """Return lines for a view's foot: the commits, the conditions, and the machine."""
     dirty = len(compared.head.changed_files)
     head = compared.head.commit[:SHORT_COMMIT]
     head += f" + {count(dirty, 'uncommitted change')}" if dirty else ""
@@ -516,33 +519,33 @@ SHOWN_PARTS = ("device", "cpu", "torch", "threads")
 
 
 def cost_view(cost: CostDocument) -> RenderableType:
-    """Prices, arms and knobs for a terminal."""
+    """Return prices, arms and knobs for a terminal."""
     return _view(cost_headline(cost), cost_sections(cost), cost.provenance)
 
 
 def cost_markdown(cost: CostDocument) -> str:
-    """The same as a section of Markdown."""
+    """Return the cost as a section of Markdown."""
     parts = tuple(titled_part(section) for section in cost_sections(cost))
     return _markdown("Cost of determinism", cost_headline(cost), parts, cost.provenance)
 
 
 def noise_view(noise: NoiseDocument) -> RenderableType:
-    """The noise floor for a terminal, with tolerances to copy."""
+    """Return the noise floor for a terminal, with tolerances to copy."""
     view = _view(noise_headline(noise), noise_sections(noise), noise.provenance)
-    # to be copied: broken at the width of the terminal it would be other YAML
+    # Not wrapped: a user copies it, and a line broken by the terminal would be different YAML.
     snippet = Text(noise.snippet, no_wrap=True, overflow="ignore")
     return Group(view, Text("\nFor repro-gate.yml:", style="bold"), snippet)
 
 
 def noise_markdown(noise: NoiseDocument) -> str:
-    """The same as a section of Markdown."""
+    """Return the noise floor as a section of Markdown."""
     snippet = MarkdownPart(text=f"#### For repro-gate.yml\n\n{code_block(noise.snippet)}")
     parts = (*(titled_part(section) for section in noise_sections(noise)), snippet)
     return _markdown("Noise floor", noise_headline(noise), parts, noise.provenance)
 
 
 def calibration_view(document: CalibrationDocument) -> RenderableType:
-    """Derived tolerances for a terminal, as YAML to copy."""
+    """Return derived tolerances for a terminal, with YAML to copy."""
     view = _view(
         calibration_headline(document),
         calibration_sections(document, SHOWN_ROWS),
@@ -555,7 +558,7 @@ def calibration_view(document: CalibrationDocument) -> RenderableType:
 
 
 def calibration_markdown(document: CalibrationDocument) -> str:
-    """The same as a section of Markdown."""
+    """Return derived tolerances as a section of Markdown."""
     sections = calibration_sections(document, SHOWN_ROWS)
     parts = tuple(titled_part(section) for section in sections)
     if document.block:
@@ -581,7 +584,7 @@ def _markdown(
 
 
 def origin_words(origin: Provenance) -> str:
-    """Where a measurement was made, in one line."""
+    """Say in one line where and when a measurement was made."""
     parts = origin.environment.parts
     where = ", ".join(f"{name} {parts[name]}" for name in SHOWN_PARTS if name in parts)
     dirty = f", {len(origin.changed_files)} uncommitted change(s)" if origin.changed_files else ""

@@ -11,10 +11,10 @@ from gate.verdict.verdict import FailureMode, Verdict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepOutputs:
-    """What later steps can read; all text, empty where there is nothing to say.
+    """The outputs that later steps can read; each is text, empty if there is nothing to say.
 
-    `exit_reason` is the exit code in words. Costs are percentages without a sign for percent:
-    `4.2` means that strict mode takes 4.2 % longer.
+    `exit_reason` is the exit code in words. Costs are in percent without the sign: `4.2` means that
+    strict mode takes 4.2 % longer.
     """
 
     verdict: str = ""
@@ -44,7 +44,7 @@ def verdict_outputs(  # noqa: PLR0913 - each parameter is an output
     proposed_baseline_path: str = "",
     proposed_baseline_target: str = "",
 ) -> StepOutputs:
-    """The outputs of a gate that came to a verdict."""
+    """Return the outputs of a gate that reached a verdict."""
     cost = verdict.cost
     return StepOutputs(
         verdict=verdict.outcome.value,
@@ -65,14 +65,14 @@ def verdict_outputs(  # noqa: PLR0913 - each parameter is an output
 
 
 def run_outputs(evidence_path: str) -> StepOutputs:
-    """The outputs of a job that only ran: there is no verdict yet."""
+    """Return the outputs of a job that only ran the training; there is no verdict yet."""
     return StepOutputs(
         exit_reason="ran", exit_code=str(int(ExitCode.PASS)), evidence_path=evidence_path
     )
 
 
 def fault_outputs(exit_code: ExitCode) -> StepOutputs:
-    """The outputs of a gate that ended before it came to a verdict."""
+    """Return the outputs of a gate that ended before it reached a verdict."""
     return StepOutputs(
         verdict="error",
         exit_reason=exit_reason(exit_code),
@@ -82,15 +82,15 @@ def fault_outputs(exit_code: ExitCode) -> StepOutputs:
 
 
 def exit_reason(exit_code: ExitCode) -> str:
-    """An exit code in one word: pass, fail, usage, error, cancelled."""
+    """Return an exit code in one word: pass, fail, usage, error, cancelled."""
     return exit_code.name.lower()
 
 
 def output_file_text(outputs: StepOutputs, delimiter: str) -> str:
-    """The text to append to the runner's output file, each value between two delimiter lines.
+    """Return the text to append to the runner's output file, each value between delimiter lines.
 
-    `delimiter` must be unguessable. Raises `PublishError` when a value contains it: whoever
-    chose that value could write outputs of their own.
+    `delimiter` must be unguessable. Raises `PublishError` if a value contains it, because whoever
+    chose the value could then write other outputs.
     """
     return "".join(
         _entry(field.name, getattr(outputs, field.name), delimiter) for field in fields(outputs)
@@ -98,8 +98,8 @@ def output_file_text(outputs: StepOutputs, delimiter: str) -> str:
 
 
 def _entry(name: str, value: str, delimiter: str) -> str:
-    # a value that holds the delimiter ends its own entry, and what follows it would
-    # be outputs of the training's choice (CVE-2022-35954 in the runner's toolkit)
+    # A value with the delimiter would end its own entry. The training could then choose the outputs
+    # after it (CVE-2022-35954 in the runner's toolkit).
     if delimiter in value:
         raise PublishError(
             f"output {name} contains the delimiter of the output file",

@@ -32,18 +32,18 @@ NOT_RUN = "Not run"
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 
 
-# how much a row decides: a comment shows the four that decide most
+# Ranks of rows, the most decisive first. A comment shows the `DECIDING_ROWS` that decide most.
 ALWAYS, FAILS, WARNS, MACHINE, HOLDS, INFORMS = range(6)
 DECIDING_ROWS = 4
 Ranked = tuple[int, Row]
 
 
 def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> tuple[Table, Table]:
-    """One row a question, and of these the four that decide; a question not asked says so."""
+    """Return a row for each question, and the four rows that decide; unasked questions say so."""
     ranked = _ranked(verdict, history)
-    # a check that failed compared nothing: its rows would say just that
+    # A check that failed compared nothing, and its rows would only repeat that.
     judged = bool(verdict.runs) or verdict.outcome is not Outcome.ERROR
-    # sorted by rank alone, so that rows of one rank keep their order
+    # Sorted by rank only, so that rows of one rank keep their order.
     most = sorted(range(len(ranked)), key=lambda place: ranked[place][0])[:DECIDING_ROWS]
     deciding = [ranked[place][1] for place in sorted(most)] if judged else []
     rows = [row for _, row in ranked]
@@ -57,7 +57,7 @@ def _ranked(verdict: Verdict, history: tuple[HistoryLine, ...]) -> list[Ranked]:
         (ALWAYS, (Cell(_baseline_question(verdict)), Cell(_baseline(verdict)))),
     ]
     if verdict.base_run is not None:
-        # where software moved that the base ran with too, its agreement excuses nothing
+        # If software moved that the base commit ran with too, its agreement excuses nothing.
         good = GOOD if verdict.passes else NEUTRAL
         outside = WATCH if verdict.passes else BAD
         answer = _answered(verdict.answers.base_run, verdict.base_run, good=good, outside=outside)
@@ -99,7 +99,7 @@ def _not_run(verdict: Verdict) -> list[Row]:
 
 
 def _price(verdict: Verdict) -> str:
-    """As measured in this call, else as recorded with the baseline."""
+    """Return the price that this call measured, or else the one recorded with the baseline."""
     if verdict.cost is not None:
         return cost_words(verdict.cost)
     recorded = baseline_price(verdict)
@@ -127,14 +127,14 @@ def _repeat(verdict: Verdict) -> str:
         return f"{NEUTRAL} not compared"
     if verdict.answers.repeat is Answer.EQUAL:
         return f"{GOOD} identical: {_compared(repeat)}"
-    # equal strict runs, and still not repeatable: a default run of the same work differs
+    # The strict runs are equal, but a default run of the same work differs.
     if repeat.numerically_equal:
         return f"{BAD} identical in strict mode, but a default run of the same work differs"
     return f"{BAD} differ: {_differing(repeat)}"
 
 
 def _thresholds(verdict: Verdict) -> str:
-    """Those that are missed, else how many there are."""
+    """Name the missed thresholds, or say how many are met."""
     missed = [threshold_words(threshold) for threshold in verdict.thresholds if not threshold.met]
     if not missed:
         return f"{GOOD} {len(verdict.thresholds)} met"
@@ -153,7 +153,7 @@ def _resume_rows(result: ResumeResult | None) -> list[Row]:
 
 
 def kills_words(result: ResumeResult) -> str:
-    """What runs left that were killed inside the save, in one line."""
+    """Say in one line what the runs left that were killed inside the save."""
     if result.torn is not None:
         what = "is gone" if result.torn.left is LeftBy.LOST else "is torn"
         return f"{BAD} {result.checkpoint} {what}, and no complete one is beside it"
@@ -163,7 +163,7 @@ def kills_words(result: ResumeResult) -> str:
 
 
 def resume_words(result: ResumeResult) -> str:
-    """How the resumed run compares with the uninterrupted one, in one line."""
+    """Say in one line how the resumed run compares with the uninterrupted one."""
     at = f"from step {result.step}"
     if result.fault is not None or result.compared is None:
         return f"{NEUTRAL} not checked"
@@ -189,11 +189,11 @@ def _baseline(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.BASELINE_CHANGE:
         return _answered(answer, verdict.repeat)
     if verdict.baseline is not None and answer is Answer.NOT_COMPARED:
-        # a run that failed, or has a number that is not finite, has no second one
+        # A run that failed, or has a number that is not finite, is not followed by a second one.
         why = ": the runs differ" if verdict.answers.repeat is not Answer.NOT_COMPARED else ""
         return f"{NEUTRAL} not compared{why}"
     if verdict.baseline is not None:
-        # once the base commit was run here too, a pass rests on that and not on the baseline
+        # If the base commit was run here too, a pass is based on that run, not on the baseline.
         outside = WATCH if verdict.passes else BAD
         return _answered(answer, verdict.baseline, outside=outside)
     if verdict.provisional is not None:
@@ -205,7 +205,7 @@ def _baseline(verdict: Verdict) -> str:
 def _answered(
     answer: Answer, comparison: Comparison | None, *, good: str = GOOD, outside: str = BAD
 ) -> str:
-    """The decision's own answer, and what was compared."""
+    """Say what the decision concluded, and what was compared."""
     if comparison is None or answer is Answer.NOT_COMPARED:
         return f"{NEUTRAL} not compared"
     if answer is Answer.EQUAL:
@@ -231,7 +231,7 @@ def _compared(comparison: Comparison) -> str:
 
 
 def _steps(comparison: Comparison) -> str:
-    """Steps whose parameters were compared, of all that were taken."""
+    """Return the steps with compared parameters, out of all steps that were taken."""
     taken = min(comparison.steps_expected, comparison.steps_observed)
     if comparison.compared_steps == taken:
         return count(taken, "step")
@@ -251,7 +251,7 @@ def _differing(comparison: Comparison) -> str:
 
 
 def _where(comparison: Comparison) -> str:
-    """The first divergence, and the first metric that shows it when that is another."""
+    """Name the first divergence, and the first metric that shows it if that is a different one."""
     first = comparison.first
     if first is None:
         return ""
@@ -265,7 +265,7 @@ def _where(comparison: Comparison) -> str:
 
 
 def _from(event: Event) -> str:
-    """From when on it differs."""
+    """Return from when on an event's value differs."""
     return event.where.replace("at ", "from ", 1) if event.step is not None else event.where
 
 
@@ -283,7 +283,7 @@ def _environment(verdict: Verdict) -> str:
         for name in HEADLINE_PARTS
         if (value := parts.get(name, "none")) != "none"
     )
-    # of a commit that was not run, what decides is that it is the entry's
+    # For a commit that was not run, the environment is by definition the entry's.
     known = verdict.unaffected is not None
     moved = f"{GOOD} as recorded" if known else _environment_moved(verdict.baseline)
     return f"{moved}{': ' if here else ''}{here}"

@@ -1,4 +1,4 @@
-"""What a runner and GitHub read beside the comment: annotations, status, badge."""
+"""What a runner and GitHub read beside the comment: annotations, the commit status, the badge."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gate.system.github.records import StatusState
 from gate.text.json_text import canonical_json
 from gate.verdict.verdict import DRIFTS, FAULT, Finding, Outcome, Severity, Verdict
 
-# the colours are shields' own names
+# these are the names of shields.io's colours
 PASSED, LOOK_AT_IT, FAILED, NOT_CHECKED = "brightgreen", "yellow", "red", "lightgrey"
 
 
 def badge_json(verdict: Verdict, *, gate_id: str = "default") -> bytes:
-    """Label, message and colour, all of our own words."""
+    """Return label, message and colour; no text in it comes from the training."""
     name = "" if gate_id == "default" else f" ({gate_id})"
     badge = {
         "schemaVersion": 1,
@@ -46,7 +46,7 @@ def _colour(verdict: Verdict) -> str:
     return LOOK_AT_IT if verdict.outcome in ANOTHER else PASSED
 
 
-# the runner shows the first ten of each level of a step and cuts a message here
+# The runner shows only the first ten annotations of each level of a step, and cuts a message here.
 MAX_PER_LEVEL = 10
 MESSAGE_LIMIT = 4096
 TITLE_LIMIT = 100
@@ -55,9 +55,9 @@ FILE_LIMIT = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Annotation:
-    """A line that the runner shows beside the job, and beside the line of code that it is about.
+    """A message that the runner shows beside the job, and beside a line of code if one is known.
 
-    `file` is a path in the repository; empty where no line is known.
+    `file` is a path in the repository, empty if no line is known.
     """
 
     level: Severity
@@ -67,8 +67,8 @@ class Annotation:
     line: int = 0
 
     def command(self) -> str:
-        """The workflow command."""
-        # cleaned before it is escaped: a cut must not fall into the middle of an escape
+        """Return the workflow command."""
+        # Clean before escaping, so that no cut can fall inside an escape.
         title = command_property(clean(self.title, TITLE_LIMIT))
         message = command_data(clean(self.message, MESSAGE_LIMIT))
         file = command_property(clean(self.file, FILE_LIMIT))
@@ -77,10 +77,10 @@ class Annotation:
 
 
 def annotation_commands(verdict: Verdict, lines: Mapping[str, int]) -> tuple[str, ...]:
-    """The verdict, then its findings, as workflow commands; at most ten of each level.
+    """Return the verdict and then its findings as workflow commands, at most ten of each level.
 
-    `lines` are the Python files of the judged commit, by their paths, with how many lines each has:
-    a run may name any place, and an annotation stands beside no other.
+    `lines` maps the judged commit's Python files to their numbers of lines. A run may name any
+    place, so an annotation is only placed in these files.
     """
     level = Severity.NOTICE if verdict.passes else Severity.ERROR
     if verdict.nothing_to_compare:
@@ -91,7 +91,7 @@ def annotation_commands(verdict: Verdict, lines: Mapping[str, int]) -> tuple[str
     file, line = _in_repository(verdict, cause, lines)
     named = _named_elsewhere(cause) if cause is not None and not file else ""
     if not file or verdict.outcome in DRIFTS:
-        # the reviewer looks at the diff: the call that it moves may be anywhere
+        # A reviewer looks at the diff, and the call whose result moved may be anywhere.
         changed, number = _changed_place(verdict)
         file, line = (changed, number) if changed else (file, line)
     verdict_annotation = Annotation(
@@ -101,7 +101,7 @@ def annotation_commands(verdict: Verdict, lines: Mapping[str, int]) -> tuple[str
         file=file,
         line=line,
     )
-    # why nothing was judged is what the verdict's own annotation says
+    # The verdict's own annotation already says why nothing was judged.
     findings = (finding for finding in verdict.findings if finding.code != FAULT)
     every = [
         verdict_annotation,
@@ -113,7 +113,7 @@ def annotation_commands(verdict: Verdict, lines: Mapping[str, int]) -> tuple[str
 
 
 def fault_annotation(fault: GateError) -> str:
-    """A fault that kept the gate from a verdict, as one workflow command."""
+    """Return one workflow command for a fault that kept the gate from a verdict."""
     message = sentences(fault.message, fault.hint)
     return Annotation(
         level=Severity.ERROR, title="repro-gate: no verdict", message=message
@@ -121,7 +121,7 @@ def fault_annotation(fault: GateError) -> str:
 
 
 def notice_annotation(code: str, message: str) -> str:
-    """Something about the report and not about the verdict, as one workflow command."""
+    """Return one workflow command about the report rather than the verdict."""
     return Annotation(level=Severity.NOTICE, title=f"repro-gate: {code}", message=message).command()
 
 
@@ -139,8 +139,8 @@ def _finding_annotation(verdict: Verdict, finding: Finding, lines: Mapping[str, 
 
 
 def _cause_place(verdict: Verdict) -> CodePlace | None:
-    """The line that the verdict blames, or that raised."""
-    # of a pass it blames nothing
+    """Return the line that the verdict blames, or that raised, or None."""
+    # a pass blames nothing
     diagnosis = None if verdict.passes else verdict.diagnosis
     if diagnosis is not None and diagnosis.likely:
         return diagnosis.likely[0].code_place
@@ -152,9 +152,9 @@ def _cause_place(verdict: Verdict) -> CodePlace | None:
 
 
 def _changed_place(verdict: Verdict) -> tuple[str, int]:
-    """The changed line, where no other is blamed: its path counts from the repository already."""
+    """Return the changed line, whose path is already relative to the repository; or nothing."""
     hunk = verdict.change.hunks[0] if verdict.change is not None else None
-    # a file that the commit has not, or whose lines are none, has no line to stand beside
+    # A deleted file, or one without lines such as a binary file, has no line to annotate.
     if hunk is None or not (hunk.first or hunk.gone):
         return "", 0
     return hunk.file, max(hunk.first, 1)
@@ -163,7 +163,7 @@ def _changed_place(verdict: Verdict) -> tuple[str, int]:
 def _in_repository(
     verdict: Verdict, place: CodePlace | None, lines: Mapping[str, int]
 ) -> tuple[str, int]:
-    """A line by its path in the repository, or nothing for one that the commit does not hold."""
+    """Return a line by its path in the repository, or nothing if the commit does not have it."""
     if place is None:
         return "", 0
     path = place.held_by(lines, verdict.workdir)
@@ -175,11 +175,11 @@ def _named_elsewhere(place: CodePlace) -> str:
 
 
 def _capped(every: list[Annotation], level: Severity) -> list[Annotation]:
-    """Those of a level; the last one that fits counts those that do not."""
+    """Return the annotations of one level; above the limit, the last one counts the rest."""
     level_annotations = [annotation for annotation in every if annotation.level is level]
     if len(level_annotations) <= MAX_PER_LEVEL:
         return level_annotations
-    # the runner drops what is above the limit without a word, so the last one counts them
+    # The runner silently drops annotations above its limit.
     shown = level_annotations[: MAX_PER_LEVEL - 1]
     more = f"{len(level_annotations) - len(shown)} more of these are in the job summary."
     return [*shown, Annotation(level=level, title="repro-gate", message=more)]
@@ -189,13 +189,13 @@ DESCRIPTION_LIMIT = 140
 
 
 def verdict_status(verdict: Verdict) -> tuple[StatusState, str]:
-    """State and description; only a pass is a success."""
+    """Return the state and the description of a commit status; only a pass is a success."""
     words = sentences(headline(verdict), brief_of(verdict).happened)
     return _state(verdict.exit_code), clean(words, DESCRIPTION_LIMIT)
 
 
 def fault_status(fault: GateError) -> tuple[StatusState, str]:
-    """The same for a gate that ended before it came to a verdict."""
+    """Return the status of a gate that ended before it reached a verdict."""
     return StatusState.ERROR, clean(f"could not check. {fault.message}", DESCRIPTION_LIMIT)
 
 

@@ -1,4 +1,4 @@
-"""What a result depends on, in words, as a table, and for a terminal."""
+"""Describe what a training's result depends on, in sentences, as a table, and for a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS: Final = {
 
 
 def shaken_headline(shaken: ShakenTraining) -> str:
-    """What the result depends on, in one sentence."""
+    """Say in one sentence what the result depends on."""
     if not shaken.repeatable:
         return (
             f"Not repeatable: runs in which nothing is varied differ {_where(shaken.first)}. So no "
@@ -48,14 +48,14 @@ def shaken_headline(shaken: ShakenTraining) -> str:
 
 
 def shaken_sentences(shaken: ShakenTraining) -> tuple[str, ...]:
-    """What to do: about each dependency, or about a training that does not repeat."""
+    """Say what to do about each dependency, or about a training that is not repeatable."""
     if not shaken.repeatable:
         return ("Run `repro-gate gate`: its diagnosis says where they diverge, and why.",)
     return tuple(f"{thing.name}: {thing.remedy}" for thing in shaken.dependent)
 
 
 def shaken_sections(shaken: ShakenTraining) -> tuple[Section, ...]:
-    """A row for each variation; none where nothing was varied."""
+    """Return a row for each variation; nothing if nothing was varied."""
     if not shaken.things or not shaken.repeatable:
         return ()
     headings = ("Varied", "Result", "Where it is read")
@@ -68,7 +68,7 @@ def shaken_sections(shaken: ShakenTraining) -> tuple[Section, ...]:
 
 
 def variations_section() -> Section:
-    """All that can be varied, for `--list`."""
+    """Return all variations, for `--list`."""
     rows = (
         (Cell(variation.name), Cell(variation.changes), Cell(variation.reaches))
         for variation in VARIATIONS
@@ -111,7 +111,7 @@ def _line(line: ReadingLine) -> str:
 
 
 def shaken_view(shaken: ShakenTraining) -> RenderableType:
-    """The answer, a row for each variation, what to do."""
+    """Return the answer, a row for each variation, and what to do, for a terminal."""
     good = shaken.repeatable and shaken.tried and not shaken.dependent
     return Group(
         Sentence(clean(shaken_headline(shaken)), style=f"bold {'green' if good else 'yellow'}"),
@@ -122,7 +122,7 @@ def shaken_view(shaken: ShakenTraining) -> RenderableType:
 
 
 def shaken_markdown(shaken: ShakenTraining) -> str:
-    """The same for the summary of a job."""
+    """Return the same for the summary of a job."""
     lines = (shaken_headline(shaken), *shaken_sentences(shaken), origin_words(shaken.provenance))
     head = "\n\n".join(("### What the result depends on", *map(prose, lines)))
     parts = tuple(titled_part(section) for section in shaken_sections(shaken))
@@ -130,6 +130,6 @@ def shaken_markdown(shaken: ShakenTraining) -> str:
 
 
 def variations_view() -> RenderableType:
-    """The list of all variations."""
+    """Return the list of all variations for a terminal."""
     section: Section = variations_section()
     return section_view(section)

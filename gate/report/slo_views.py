@@ -1,4 +1,4 @@
-"""Service levels for readers: sections of tables, Markdown, and a page with trends."""
+"""Show service levels to readers: as sections of tables, and as Markdown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOURS_A_DAY: Final = 24
 
 
 def slo_headline(report: SloReport) -> str:
-    """One line: what is counted, and whether every target is met."""
+    """Say in one line what is counted, and whether every target is met."""
     missed = sum(level.met is False for group in report.groups for level in group.levels)
     silent = sum(gate.silent for gate in report.gates)
     words = [
@@ -54,7 +54,7 @@ def slo_headline(report: SloReport) -> str:
 
 
 def slo_notes(report: SloReport) -> tuple[str, ...]:
-    """What does not count, and the largest spread, each in a sentence."""
+    """Return sentences about lines that do not count, and about the largest spread."""
     left = [f"{count(lines, 'line')} left out: {why}." for why, lines in report.left_out.items()]
     if report.without_run_id:
         left.append(f"{count(report.without_run_id, 'line')} without a run id counted.")
@@ -64,7 +64,7 @@ def slo_notes(report: SloReport) -> tuple[str, ...]:
 
 
 def slo_sections(report: SloReport) -> tuple[Section, ...]:
-    """A table for each group, then the gates with their last verdicts."""
+    """Return a table for each group, the outcomes, and the gates with their last verdicts."""
     groups = [
         Section(
             title=group_title(report, group),
@@ -85,14 +85,14 @@ def slo_sections(report: SloReport) -> tuple[Section, ...]:
 
 
 def group_title(report: SloReport, group: GroupLevels) -> str:
-    """For example `owner/name · gate default`."""
+    """Return a group's title, for example `owner/name · gate default`."""
     values = zip(report.by, group.values, strict=True)
     words = [f"{by.value} {safe_line(value) or 'unknown'}" for by, value in values]
     return " · ".join([*([safe_line(group.repository)] if group.repository else []), *words])
 
 
 def slo_view(report: SloReport) -> RenderableType:
-    """For a terminal."""
+    """Return the service levels for a terminal."""
     hidden = len(report.groups) - MAX_GROUPS
     return Group(
         Text(slo_headline(report), style="bold"),
@@ -103,7 +103,7 @@ def slo_view(report: SloReport) -> RenderableType:
 
 
 def slo_markdown(report: SloReport) -> str:
-    """For a job's summary or an issue."""
+    """Return the service levels for a job's summary or an issue."""
     parts = [f"# {slo_headline(report)}", *slo_notes(report)]
     for section in slo_sections(report):
         parts += [f"## {_heading(section.title)}", table_markdown(section.table).strip()]
@@ -111,7 +111,7 @@ def slo_markdown(report: SloReport) -> str:
 
 
 def _heading(title: str) -> str:
-    """A title that no name in it can turn into a link or a tag."""
+    """Return a title in which no name can become a link or a tag."""
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>#|@" else letter for letter in title)
 
 
@@ -134,7 +134,7 @@ def _rate(burn: Burn) -> str:
 
 
 def share(ratio: float | None) -> str:
-    """Without rounding up to all: 1,999 of 2,000 is 99.95 %."""
+    """Return a percentage that is not rounded up to 100: 1,999 of 2,000 is 99.95 %."""
     if ratio is None:
         return NONE
     return f"{ratio * 100:.4g} %" if ratio < 1 else f"{ratio * 100:.0f} %"

@@ -1,4 +1,4 @@
-"""A study in words and tables: means over seeds, set-ups against the first, efficiency of ranks."""
+"""Describe a study: means over seeds, set-ups compared with the first, efficiency of ranks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EFFICIENCY = "Efficiency"
 
 
 def spread_words(mean: float, deviation: float) -> str:
-    """Mean and standard deviation, the latter with two digits: `0.0101 ± 0.00012`."""
+    """Return mean and standard deviation, the latter with two digits: `0.0101 ± 0.00012`."""
     if not deviation:
         return f"{mean:.6g} ± 0"
     places = 1 - math.floor(math.log10(deviation))
@@ -53,7 +53,7 @@ def spread_words(mean: float, deviation: float) -> str:
 
 
 def study_headline(study: StudyDocument) -> str:
-    """What came of it in one sentence."""
+    """Say the study's result in one sentence."""
     if study.kind is StudyKind.SEEDS:
         return _seeds_headline(study)
     if study.kind is StudyKind.SCALING:
@@ -73,7 +73,7 @@ def _seeds_headline(study: StudyDocument) -> str:
 
 
 def _main(arm: StudyArm) -> MetricOverSeeds | None:
-    """What a headline is about: the loss, or the first metric that has a sample."""
+    """Return the metric of the headline: the loss, or else the first metric with a sample."""
     known = [metric for metric in arm.metrics if metric.sample is not None]
     return next(
         (contrast for contrast in known if contrast.metric == LOSS), known[0] if known else None
@@ -112,7 +112,7 @@ def _scaling_headline(study: StudyDocument) -> str:
 
 
 def study_sentences(study: StudyDocument) -> tuple[str, ...]:
-    """What else a reader should know: agreement of losses, then the notes."""
+    """Return further sentences: the agreement of losses when scaling, then the notes."""
     agreement: tuple[str, ...] = ()
     if study.kind is StudyKind.SCALING:
         agreement = tuple(_contrast_headline(contrast) for contrast in study.contrasts)
@@ -120,7 +120,10 @@ def study_sentences(study: StudyDocument) -> tuple[str, ...]:
 
 
 def study_sections(study: StudyDocument, limit: int, *, wide: bool) -> tuple[Section, ...]:
-    """Means, differences and speed, each table cut to `limit`; `wide` has runs and commands too."""
+    """Return tables of means, differences and speed, each limited to `limit` rows.
+
+    `wide` adds the runs and the commands.
+    """
     made = [_means(study, limit)]
     if study.contrasts:
         made += [_differences(study, limit, wide=wide), _speed(study, limit, wide=wide)]
@@ -198,7 +201,7 @@ def _difference_row(contrast: ArmContrast, metric: MetricContrast) -> Row:
 
 
 def _speed(study: StudyDocument, limit: int, *, wide: bool) -> Section:
-    """Efficiency is for numbers of ranks: between other set-ups it means nothing."""
+    """Return the speeds; efficiency only when scaling, because it compares numbers of ranks."""
     scaling = study.kind is StudyKind.SCALING
     contrasts = {contrast.arm: contrast for contrast in study.contrasts}
     rows = [_speed_cells(arm, contrasts.get(arm.name), wide=wide) for arm in study.arms]
@@ -283,7 +286,7 @@ def _commands(study: StudyDocument, limit: int) -> Section:
 
 
 def study_facts(study: StudyDocument) -> tuple[str, ...]:
-    """Where and how it was made: a line each, for the foot of a view."""
+    """Return lines for a view's foot: where and how the study was made."""
     runs = f"{count(len(study.runs), 'run')} in {study.mode.value} mode"
     seeds = ", ".join(map(str, study.seeds[:SHOWN_SEEDS]))
     more = " …" if len(study.seeds) > SHOWN_SEEDS else ""
@@ -291,7 +294,7 @@ def study_facts(study: StudyDocument) -> tuple[str, ...]:
 
 
 def study_view(study: StudyDocument) -> RenderableType:
-    """The study for a terminal."""
+    """Return the study for a terminal."""
     return Group(
         Sentence(clean(study_headline(study)), style="bold"),
         *(Sentence(clean(sentence)) for sentence in study_sentences(study)),

@@ -1,4 +1,4 @@
-"""The verdict for a terminal of 80 columns; the caller prints it."""
+"""Render the verdict for a terminal of 80 columns; the caller prints it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TERMINAL_LIMITS = Limits(deltas=5, rows=12)
 
 
 def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
-    """The verdict as one rich renderable: text only, never markup of the training's making."""
+    """Return the verdict as one rich renderable; the training's text is never taken as markup."""
     report = report_of(verdict, links, TERMINAL_LIMITS)
     title = clean(f"{report.icon} repro-gate {report.headline}")
     parts: list[RenderableType] = [
@@ -37,9 +37,9 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
 
 
 def summary_lines(verdict: Verdict, links: ReportLinks, *, accept: str = "") -> str:
-    """What a comment says before its table, as plain text.
+    """Return what a comment says before its table, as plain text.
 
-    `accept` replaces the steps that accept the result: a test does that in another way.
+    `accept` replaces the steps that accept the result, because the caller accepts it differently.
     """
     report = report_of(verdict, links, TERMINAL_LIMITS)
     change = report.brief.change
@@ -57,14 +57,14 @@ def summary_lines(verdict: Verdict, links: ReportLinks, *, accept: str = "") -> 
 
 
 def quiet_line(verdict: Verdict) -> str:
-    """The verdict in one line: the headline, and the cause where it fails."""
+    """Return the verdict in one line: the headline and, if it fails, the cause."""
     said = f"{icon(verdict)} repro-gate {headline(verdict)}"
     reason = short_reason(verdict)
     return clean(f"{said}. {reason}" if reason else said)
 
 
 def next_text(verdict: Verdict, links: ReportLinks) -> str:
-    """What to do next; print it unwrapped, since a line end inside quotes changes a command."""
+    """Return the next steps; print them unwrapped, since a line end in quotes changes a command."""
     report = report_of(verdict, links, TERMINAL_LIMITS)
     lines: list[str] = []
     for step in report.next_steps:
@@ -75,7 +75,7 @@ def next_text(verdict: Verdict, links: ReportLinks) -> str:
 
 
 def change_lines(change: ShownLines | None) -> list[RenderableType]:
-    """The changed lines, indented; a line is cut rather than broken."""
+    """Return the changed lines, indented; a long line is cut, not wrapped."""
     if change is None:
         return []
     lines = (
@@ -112,7 +112,7 @@ def _drawn(report: Report) -> tuple[str, ...]:
 
 
 def _facts(report: Report) -> list[RenderableType]:
-    # never broken: an address or a digest is copied as one line
+    # Not wrapped, because an address or a digest is copied as one line.
     facts = [
         Text(f"{name.text}: {clean_name(value.text)}", style="dim", no_wrap=True, overflow="ignore")
         for name, value in report.facts

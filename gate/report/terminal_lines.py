@@ -1,7 +1,7 @@
 """Sentences, commands and tables for a terminal of 80 columns.
 
-The lines are printed unwrapped. A terminal that is narrower shows a line in several rows and still
-copies it as one.
+The lines are printed unwrapped. A narrower terminal shows a line in several rows but copies it as
+one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gate.report.difference_words import difference_facts, difference_headline, 
 from gate.report.escape import clean, clean_name, command_lines, output_lines
 from gate.report.layout import Cell, Section
 
-# what is narrower shows a line in two rows, and copies it as one
+# A narrower terminal shows a line in two rows, but copies it as one.
 LEAST_WIDTH = 60
-# a longer one, most often a digest or a path, is broken where a table has no room
+# A longer word is most often a digest or a path, and may be broken if a table has no room.
 WHOLE_WORD = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Text behind a lead; further lines begin with `indent` blanks.
+    """Text after a lead; further lines begin with `indent` blanks.
 
     Print it with `crop=False`: a line with a long command is wider than the terminal, which shows
     it in several rows and copies it as one line.
@@ -43,7 +43,7 @@ class Sentence:
     indent: int = 0
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """Rich's protocol of what can be printed; the width is that of the place."""
+        """Yield the wrapped text, as rich's protocol asks; the available width is rich's."""
         width = max(options.max_width, LEAST_WIDTH)
         lines = filled(self.text, width, first=self.lead, rest=" " * self.indent)
         shown = Text("\n".join(lines), style=self.style, no_wrap=True, overflow="ignore")
@@ -53,12 +53,12 @@ class Sentence:
 
 COMMAND_WIDTH = 76
 SHELL_QUOTING = frozenset("'\"\\`$#")
-# what is in backticks is one word: it may be a command
+# Text in backticks counts as one word, because it may be a command.
 WORDS = re.compile(r"(?:`[^`]*`|\S)+")
 
 
 def step_lines(text: str, *commands: str) -> list[str]:
-    """A sentence as an entry of a list, and its commands below it, each to be copied whole."""
+    """Return a sentence as a list entry, with its commands below, each to be copied whole."""
     lines = filled(clean(text), COMMAND_WIDTH, first="- ", rest="  ")
     for command in commands:
         lines += shell_lines(command)
@@ -66,13 +66,13 @@ def step_lines(text: str, *commands: str) -> list[str]:
 
 
 def shell_lines(command: str) -> list[str]:
-    """The command in lines that fit and can be copied together.
+    """Return the command in lines that fit and can be copied together.
 
-    A command with quotes stays as it is: a line end inside them would change it.
+    A command with quotes is not broken, because a line end inside quotes would change it.
     """
     lines: list[str] = []
     for line in command_lines(command):
-        # inside quotes a backslash at a line's end is part of the word or vanishes with it
+        # Inside quotes a backslash at a line's end becomes part of the word, or disappears with it.
         if len(line) <= COMMAND_WIDTH or SHELL_QUOTING & set(line):
             lines.append(f"  {line}")
             continue
@@ -84,9 +84,9 @@ def shell_lines(command: str) -> list[str]:
 
 
 def filled(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
-    """One line of text in lines of `width` characters; a longer word has a line of its own.
+    """Wrap text into lines of `width` characters; a longer word gets a line of its own.
 
-    `first` begins the first line, `rest` all others.
+    `first` begins the first line, and `rest` all others.
     """
     lines, line = [], first
     for word in WORDS.findall(text):
@@ -99,7 +99,7 @@ def filled(text: str, width: int, *, first: str = "", rest: str = "") -> list[st
 
 
 def section_view(section: Section) -> RenderableType:
-    """A titled table; every cell is text, never markup."""
+    """Return a titled table; every cell is text, never markup."""
     data = section.table
     if section.printed:
         lines = output_lines(row[0].text for row in data.rows)
@@ -117,9 +117,9 @@ def section_view(section: Section) -> RenderableType:
         table.add_column(
             Text(clean_name(heading, 30)),
             justify="right" if index in data.right else "left",
-            # wrapped and not cut: a digest or path that is cut short cannot be copied
+            # Wrapped rather than cut, because a shortened digest or path cannot be copied.
             overflow="fold",
-            # a column of words gives way to one of sentences before it breaks a word
+            # A column of sentences becomes narrower before a column of single words breaks one.
             min_width=min(max(map(len, words), default=1), WHOLE_WORD),
         )
     for row in rows:
@@ -131,12 +131,12 @@ def section_view(section: Section) -> RenderableType:
 
 
 def cell_text(cell: Cell) -> Text:
-    """A cell as text: a name is cut in its middle, a sentence at its end."""
+    """Return a cell as text; a name is cut in its middle, a sentence at its end."""
     return Text(clean_name(cell.text) if cell.code else clean(cell.text))
 
 
 def difference_view(difference: StateDifference, limit: int) -> RenderableType:
-    """The headline, `limit` rows of each kind, and what was compared."""
+    """Return the headline, at most `limit` rows of each kind, and what was compared."""
     colour = "green" if difference.equal else "red"
     return Group(
         Text(difference_headline(difference), style=f"bold {colour}"),

@@ -1,4 +1,4 @@
-"""Words and numbers as a reader sees them."""
+"""Words and numbers as a reader sees them: titles, causes, percentages, durations."""
 
 from __future__ import annotations
 
@@ -32,40 +32,43 @@ from gate.verdict.verdict import (
 )
 
 SHORT_DIGEST = 12
-# of a number that somebody typed
+# A number with more digits was computed, not typed by somebody.
 MANY_DIGITS = 10
-# as git shows one
+# the length of a commit as git shows it
 SHORT_COMMIT = 7
 SHORT_NAME = 60
 # Only a whole digest is shortened: an image's name or a version must stay readable.
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
 PAIR, TWO = 2, "Two"
-# what the runs of this commit are called in a drawing or a picture
+# the name of this commit's runs in a drawing or a picture
 THIS_CHANGE = "this change"
-# such a metric is a share of something, and a percentage of it says little
+# Names of metrics that are fractions. A percentage of a fraction would be misleading, so they are
+# given in points.
 FRACTION = re.compile(
     r"(?:^|[^a-z])(?:acc|accuracy|auc|auroc|f1|recall|precision|iou|dice|map|top[-_]?[0-9]+)"
     r"(?:$|[^a-z])",
     re.IGNORECASE | re.ASCII,
 )
 STOPPED = "⛔"
-# what makes a generator; all else seeds one that is there
+# ONE_MESSAGE waits for a message, not a result. MAKERS create a generator; all other calls seed an
+# existing one.
 ONE_MESSAGE = frozenset(("torch.distributed.isend", "torch.distributed.irecv"))
 MAKERS = frozenset(("random.Random", "numpy.random.default_rng", "numpy.random.RandomState"))
 
 
-# what can pass although it is not the committed baseline's result
+# outcomes that can pass although the result is not the committed baseline's
 ANOTHER = frozenset((Outcome.BASELINE_CHANGE, Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT))
 OTHER_RESULT = "a different result, which meets every threshold"
-# at a level that several seeds decide
+# for levels that several seeds decide
 OTHER_RESULTS: Mapping[ReachedLevel, str] = MappingProxyType(
     {
         ReachedLevel.STATISTICAL: "a different result, equivalent over the seeds",
         ReachedLevel.SCIENTIFIC: "a different result, and the variants rank as before",
     }
 )
-# what a passing outcome is called, and a failing one; the word of `verdict.json` is below
+# The title of a passing and of a failing verdict for each outcome. `verdict.json` has the outcome's
+# own word.
 TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
     {
         Outcome.REPRODUCED: ("same result, bit for bit", "determinism costs too much"),
@@ -122,7 +125,7 @@ PARTS: Mapping[Part, str] = MappingProxyType(
 
 
 def icon(verdict: Verdict) -> str:
-    """One character for the outcome; a different result may pass, but wants to be looked at."""
+    """Return one character for the outcome; a different result that passes needs attention."""
     if verdict.outcome is Outcome.ERROR:
         return STOPPED if verdict.not_finite is None else BAD
     if verdict.nothing_to_compare:
@@ -133,7 +136,7 @@ def icon(verdict: Verdict) -> str:
 
 
 def headline(verdict: Verdict) -> str:
-    """The verdict in a few words, to be read after the gate's name: `failed: new baseline`."""
+    """Return the verdict in a few words, to follow the gate's name: `failed: new baseline`."""
     rule = verdict.quarantine
     until = f" (baseline in quarantine until {rule.until})" if rule is not None else ""
     return f"{_headline(verdict)}{until}"
@@ -179,10 +182,10 @@ def _judged_headline(verdict: Verdict) -> str:
 
 
 def setting_words(change: OptimizerSettingChange) -> str:
-    """A changed setting of an optimizer: `lr 0.001 → 0.002`, or `optimizer 1, lr 0.001 → 0.002`.
+    """Describe an optimizer's changed setting: `lr 0.001 → 0.002`, or with `optimizer 1, ` before.
 
-    Of one that moves from step to step it says the proportion, since no number of it stands
-    anywhere in the code.
+    For a setting that changes from step to step it gives the proportion, because no single number
+    of it is in the code.
     """
     number = change.optimizer
     which = "" if change.alone else f"optimizer {number}, "
@@ -209,9 +212,9 @@ def setting_words(change: OptimizerSettingChange) -> str:
 
 
 def not_finite_words(result: NotFiniteResult) -> str:
-    """`the loss is NaN from step 1 on (baseline: 2.321)`, or what a tensor holds."""
+    """Return `the loss is NaN from step 1 on (baseline: 2.321)`, or what a tensor contains."""
     number = result.number
-    # a training chose it, and a headline is shown in many places
+    # A training chose the name, and a headline is shown in many places.
     name = clean_name(number.name, SHORT_NAME)
     if number.step is None:
         return f"{name} holds {number.value}"
@@ -222,7 +225,7 @@ def not_finite_words(result: NotFiniteResult) -> str:
 
 
 def four_digits(decimal: str) -> str:
-    """A decimal number as short as a headline wants it; what is none stays as it is."""
+    """Return a decimal number with four digits; any other text is cleaned and kept."""
     try:
         return f"{float(decimal):.4g}"
     except ValueError:
@@ -230,7 +233,7 @@ def four_digits(decimal: str) -> str:
 
 
 def paired_words(suspect: Suspect) -> str:
-    """One of two lines that fit, in as few words as name it: both are in one sentence."""
+    """Name one of two lines that fit, in few words because both are in one sentence."""
     if suspect.kind is SuspectKind.ENTROPY:
         return f"{suspect.place} draws from {suspect.call}()"
     if suspect.kind is SuspectKind.COMPLETION:
@@ -241,7 +244,7 @@ def paired_words(suspect: Suspect) -> str:
 
 
 def suspect_words(suspect: Suspect) -> str:
-    """A line that would explain a difference, and where that shows first."""
+    """Describe a line that would explain a difference, and where the difference shows first."""
     used = f", first used in {suspect.used}" if suspect.used else ""
     if suspect.kind in {SuspectKind.SETTING, SuspectKind.PRECISION}:
         turned = f"{suspect.call} from {suspect.before} to {suspect.after}"
@@ -262,7 +265,8 @@ def _thread_words(suspect: Suspect) -> str:
     return "starts a thread"
 
 
-# with the generators in one state, both explain that the training gets something else
+# With the generators in equal states, both possibilities explain why the training gets different
+# values.
 DRAW_OPEN = ": what each thread draws, or the order in which it arrives, may differ"
 
 
@@ -294,34 +298,34 @@ def _read_unlike(suspect: Suspect) -> str:
 
 
 def class_words(cause_class: CauseClass) -> str:
-    """The name of a class for a reader."""
+    """Return the name of a cause class for a reader."""
     return cause_class.value.replace("-", " ")
 
 
 def percent(ratio: float) -> str:
-    """A ratio as a signed change: 1.042 is `+4.2 %`."""
+    """Return a ratio as a signed change: 1.042 gives `+4.2 %`."""
     if not math.isfinite(ratio):
         return "not a number"
-    # adding zero turns a rounded -0.0 into 0.0
+    # Adding zero turns a rounded -0.0 into 0.0.
     return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f} %"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """The bounds of a ratio as `[+1.0 %, +7.5 %]`, or nothing when there are none."""
+    """Return a ratio's bounds as `[+1.0 %, +7.5 %]`, or empty text without bounds."""
     if low is None or high is None:
         return ""
     return f"[{percent(low)}, {percent(high)}]"
 
 
 def percentage(relative: float | None) -> str:
-    """A relative difference as a percentage, or a dash when it does not exist."""
+    """Return a relative difference as a percentage, or a dash if there is none."""
     if relative is None or not math.isfinite(relative):
         return NOTHING
     return f"{relative * 100:.3g} %"
 
 
 def points_words(metric: str, expected: str, observed: str) -> str:
-    """How far apart two fractions are: `17 points`; empty of what is no fraction."""
+    """Return the distance of two fractions such as `17 points`; empty for anything else."""
     if not FRACTION.search(metric):
         return ""
     try:
@@ -334,9 +338,9 @@ def points_words(metric: str, expected: str, observed: str) -> str:
 
 
 def pair(expected: str, observed: str) -> tuple[str, str]:
-    """Two decimal numbers with as few digits as tell them apart, four at least.
+    """Return two decimal numbers with as few digits as tell them apart, at least four.
 
-    What is no number stays as it is.
+    Text that is not a number stays unchanged.
     """
     try:
         numbers = float(expected), float(observed)
@@ -350,26 +354,26 @@ def pair(expected: str, observed: str) -> tuple[str, str]:
 
 
 def magnitude(number: float | None) -> str:
-    """A difference, or a dash when it does not exist."""
+    """Return a difference with three digits, or a dash if it does not exist."""
     return NOTHING if number is None or not math.isfinite(number) else f"{number:.3g}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds, or milliseconds below one; nothing when unknown."""
+    """Return a duration in seconds, or in milliseconds below one second; empty if unknown."""
     if seconds is None:
         return ""
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.4g} s"
 
 
 def strict_runs(verdict: Verdict) -> str:
-    """How many strict runs there were, to begin a sentence; without any, as many as usual."""
+    """Return the number of strict runs, to begin a sentence; without any, the usual `Two`."""
     if verdict.one_run is not None:
         return "1"
     return str(verdict.strict_runs) if verdict.strict_runs > PAIR else TWO
 
 
 def not_run_words(not_run: tuple[NotRun, ...]) -> str:
-    """What was left out because two strict runs differ, such as `1 default run, 4 seed runs`."""
+    """List the runs that were skipped because two strict runs differ: `1 default run`."""
     asked = {
         *(WhyNotRun.NOT_PRICED, WhyNotRun.NOT_NIGHTLY),
         *(WhyNotRun.REPRODUCED, WhyNotRun.UNAFFECTED),
@@ -384,13 +388,13 @@ def not_run_words(not_run: tuple[NotRun, ...]) -> str:
 
 
 def why_not_run(not_run: tuple[NotRun, ...]) -> str:
-    """Why runs were left out that could not make it a pass."""
+    """Say why runs were skipped that could not turn the result into a pass."""
     finite = all(left_part.why is not WhyNotRun.NOT_FINITE for left_part in not_run)
     return "two strict runs differ" if finite else "a number is not finite"
 
 
 def threshold_words(result: ThresholdResult) -> str:
-    """A metric's last value and its bounds: `file.accuracy is 0.93 (at least 0.9)`."""
+    """Return a metric's last value and its bounds: `file.accuracy is 0.93 (at least 0.9)`."""
     bounds = (("at least", result.least), ("at most", result.most))
     bound_words = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
     value_words = (
@@ -400,44 +404,44 @@ def threshold_words(result: ThresholdResult) -> str:
 
 
 def repeat_words(equal_runs: int, missed_faults: float, recordings: int) -> str:
-    """What an entry rests on, such as `3 identical runs (a 1-in-10 fault is missed 73 % of …)`."""
+    """Say how many equal runs an entry is based on, and how rare a fault they would miss."""
     calls = f", recorded by {count(recordings, 'call')} with equal bits" if recordings > 1 else ""
     return f"{_identical(equal_runs, missed_faults)}{calls}"
 
 
 def missed_words(equal: EqualRuns) -> str:
-    """Such as `4 identical runs (a 1-in-10 fault is missed 66 % of the time)`."""
+    """Return text such as `4 identical runs (a 1-in-10 fault is missed 66 % of the time)`."""
     return _identical(equal.runs, equal.missed)
 
 
 def _identical(runs: int, missed: float) -> str:
     share = f"{missed * 100:.0f} %"
-    # one run alone is identical to the baseline's
+    # a single run is identical to the baseline's runs
     what = f"{runs} identical runs" if runs > 1 else "1 run"
     return f"{what} (a 1-in-10 fault is missed {share} of the time)"
 
 
 def sentences(message: str, remedy: str) -> str:
-    """What is the matter and what to do about it, as two sentences."""
+    """Join a message and its remedy as two sentences."""
     if not remedy:
         return message
     return f"{message}{'' if message.endswith(('.', '!', '?', ':')) else '.'} {remedy}"
 
 
 def short(digest: str) -> str:
-    """The head of a commit or digest, enough to recognise it."""
+    """Return the beginning of a commit or digest, enough to recognise it."""
     return digest[:SHORT_DIGEST]
 
 
 def short_if_digest(value: str) -> str:
-    """The value, but a SHA-256 by its head: nobody compares 64 digits by eye."""
+    """Return the value, or only the beginning of a SHA-256: nobody compares 64 digits by eye."""
     return short(value) if SHA256.fullmatch(value) else value
 
 
 def severity(delta: MetricDelta) -> tuple[bool, float]:
-    """How bad a difference is: outside its tolerance first, then by relative size.
+    """Return a sort key for how bad a difference is: outside its tolerance, then relative size.
 
-    A difference without a finite size (NaN, or a baseline of zero) is as large as can be.
+    A difference without a finite size (NaN, or a baseline of zero) counts as the largest.
     """
     return not delta.within, _relative_size(delta)
 
@@ -445,19 +449,19 @@ def severity(delta: MetricDelta) -> tuple[bool, float]:
 def _relative_size(delta: MetricDelta) -> float:
     relative = delta.relative
     known = relative is not None and math.isfinite(relative)
-    # without a finite size nothing says how far it is, so it must not sink to the end of the list
+    # Without a finite size the distance is unknown, so it must not end up last in the list.
     return relative if known and relative is not None else math.inf
 
 
 def printed_size(delta: MetricDelta) -> float:
-    """What is printed of a difference, as a part of one: points of a fraction, else a share."""
+    """Return the number that is printed for a difference: a fraction's distance, else a share."""
     if points_words(delta.metric, delta.expected, delta.observed):
         return abs(float(delta.observed) - float(delta.expected))
     return _relative_size(delta)
 
 
 def farthest(deltas: Sequence[MetricDelta]) -> MetricDelta | None:
-    """Of the metric that is worst the largest number that is printed; None without a size."""
+    """Return the worst metric's largest printed difference, or None without a finite size."""
     worst = max(deltas, key=_relative_size, default=None)
     same = (delta for delta in deltas if worst is not None and delta.metric == worst.metric)
     farthest_delta = max(same, key=printed_size, default=None)
@@ -469,15 +473,15 @@ def farthest(deltas: Sequence[MetricDelta]) -> MetricDelta | None:
 
 
 def worst_first(deltas: tuple[MetricDelta, ...]) -> list[MetricDelta]:
-    """The same differences, the worst at the head; equally bad ones in their given order."""
+    """Return the differences with the worst first; equally bad ones keep their order."""
     return sorted(deltas, key=severity, reverse=True)
 
 
 def moved_words(comparison: Comparison | None, most: int) -> str:
-    """The first `most` things by name, and how many of the packages they are.
+    """Return the first `most` changes by name, and how many packages changed in total.
 
-    Packages stand last, so that their number follows them; what a part and a package say alike is
-    said once.
+    Packages come last, so that their number follows them. A change that a part and a package
+    describe alike is listed once.
     """
     if comparison is None:
         return ""

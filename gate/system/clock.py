@@ -1,4 +1,4 @@
-"""The time of day, for documents."""
+"""The time of day for documents, and a clock for durations."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Protocol
 
 
 class SystemClock:
-    """The machine's clock, as the port `Clock`."""
+    """The `Clock` of this machine."""
 
     def now(self) -> datetime:
-        """The current time in UTC, whole seconds: what a document shows is what it holds."""
+        """Return the time in UTC without fractions, so that a shown time equals the stored one."""
         return datetime.now(UTC).replace(microsecond=0)
 
     def seconds(self) -> float:
-        """The kernel's monotonic clock, the same for all processes of the machine."""
+        """Return the kernel's monotonic clock, which all processes of the machine share."""
         return time.monotonic()
 
 
 class Clock(Protocol):
-    """The time of day, for documents, and a clock for durations."""
+    """The time of day for documents, and a clock for durations; tests have another one."""
 
     def now(self) -> datetime:
-        """The current time in UTC, whole seconds."""
+        """Return the current time in UTC, in whole seconds."""
         ...
 
     def seconds(self) -> float:
-        """Seconds since any fixed moment, for durations: it never goes back."""
+        """Return seconds since an arbitrary moment, for durations: they never go back."""
         ...

@@ -1,7 +1,8 @@
-"""What a person sees while the gate works: on stderr, so that stdout stays for results.
+"""What a person sees while the gate works: on stderr, so that stdout stays free for results.
 
-Text is made safe line by line (`safe_text`); this is the second lock on the same door. The runner
-reads a container's two streams one beside the other, so guard and guarded text share one stream.
+The training's text is untrusted. Each line is made safe (`safe_text`), and on a runner the output
+is also put between guard lines that stop workflow commands. The runner interleaves a container's
+two streams, so the guards must be in the same stream as the text that they guard.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ Reached = Callable[[str], None]
 
 
 class Progress(Protocol):
-    """Where a person sees that work goes on."""
+    """Shows a person what the gate is doing."""
 
     def step(self, text: str) -> None:
-        """Say that something begins."""
+        """Show that something begins."""
         ...
 
     def output(self, line: bytes) -> None:
@@ -34,18 +35,18 @@ class Progress(Protocol):
         ...
 
     def running(self, text: str) -> AbstractContextManager[Reached | None]:
-        """Show `text` and the time it takes while the body runs.
+        """Show `text` and the elapsed time while the body runs.
 
-        What it gives takes words on how far that has come, which are shown in place of `text`;
-        None where nobody would see them.
+        The context gives a function that replaces the text by words about the progress, or None if
+        nobody would see them.
         """
         ...
 
 
 class ConsoleProgress:
-    """The port `Progress`: a live spinner on a terminal, plain lines in a log or a pipe.
+    """A `Progress` with a live spinner on a terminal, and plain lines in a log or a pipe.
 
-    `verbose` shows the training's output too. No line carries a time of day: a CI log adds its own.
+    `verbose` shows the training's output too. Lines carry no time of day, because a CI log adds it.
     """
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
@@ -53,8 +54,8 @@ class ConsoleProgress:
         self._console = Console(
             file=stream,
             force_terminal=stream.isatty(),
-            # brackets in a training's text would be taken
-            # as style, and could hide what is in them
+            # With markup, brackets in a training's text would be taken as style and could hide
+            # text.
             markup=False,
             emoji=False,
             highlight=False,
@@ -62,17 +63,17 @@ class ConsoleProgress:
         )
 
     def step(self, text: str) -> None:
-        """Say that something begins."""
+        """Show that something begins."""
         self._print(safe_line(text), style="bold")
 
     def output(self, line: bytes) -> None:
-        """Show one line of the training's output, made safe; nothing unless verbose."""
+        """Show one line of the training's output, made safe; only if verbose."""
         if self._verbose:
             self._print(f"  | {safe_line(line)}", style="dim")
 
     @contextmanager
     def running(self, text: str) -> Iterator[Reached | None]:
-        """Show `text` and the time it takes while the body runs, then how long it took."""
+        """Show `text` and the elapsed time while the body runs, then how long it took."""
         shown = safe_line(text)
         started = time.monotonic()
         ending = "stopped after"
@@ -89,7 +90,7 @@ class ConsoleProgress:
 
     @contextmanager
     def _spinner(self, text: str) -> Iterator[Reached]:
-        """Characters of ASCII only: the log's encoding is anybody's guess."""
+        """Show a spinner of ASCII characters only, because a terminal's encoding is unknown."""
         columns = (
             SpinnerColumn("line"),
             TextColumn("{task.description}", markup=False),
@@ -99,7 +100,7 @@ class ConsoleProgress:
             task = live.add_task(text, total=None)
 
             def reached(words: str) -> None:
-                # alone: a line that is wider than the terminal would lose its end
+                # The words replace the text: a line wider than the terminal would lose its end.
                 live.update(task, description=safe_line(words) or text)
 
             yield reached
@@ -109,17 +110,17 @@ class ConsoleProgress:
 
 
 class QuietProgress:
-    """The port `Progress` where only the result is wanted."""
+    """A `Progress` that shows nothing, for calls where only the result matters."""
 
     def step(self, text: str) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
     def output(self, line: bytes) -> None:
         """Show nothing."""
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:
-        """Run the body, no more."""
+        """Run the body and show nothing."""
         del text
         yield None
 
@@ -129,7 +130,7 @@ MORE = b"[... not shown from here on: evidence/*/output.txt has what was kept ..
 
 
 class JobLog:
-    """The port `Progress` for a runner; `verbose` shows the training's output, so many lines."""
+    """A `Progress` for a runner; `verbose` shows up to `MAX_LINES` of each run's output."""
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
         self._stream = stream
@@ -137,11 +138,11 @@ class JobLog:
         self._lines_left = MAX_LINES
 
     def step(self, text: str) -> None:
-        """Say that something begins."""
+        """Show that something begins."""
         self._console.step(text)
 
     def output(self, line: bytes) -> None:
-        """Show one line of the training's output, made safe; from some line on nothing more."""
+        """Show one line of the training's output, made safe, until `MAX_LINES` is reached."""
         if self._lines_left > 0:
             self._lines_left -= 1
             self._console.output(line if self._lines_left else MORE)
@@ -164,13 +165,16 @@ class JobLog:
 
 
 def quoted(text: str) -> str:
-    """A block of text that may quote a training, each line made safe, between the guards."""
+    """Return text that may quote a training, made safe line by line, between guard lines."""
     stop, resume = _guard()
     return f"{stop}\n{safe_block(text)}\n{resume}"
 
 
 def _guard() -> tuple[str, str]:
-    """The commands that end and begin the runner's obedience; who cannot guess the token cannot."""
-    # a new one each time: a fixed one would be in this source, where a training can read it
+    """Return the workflow commands that stop and resume the runner's obedience to commands.
+
+    Whoever does not know the token cannot resume it.
+    """
+    # A new token each time: a training could read a fixed one in this source.
     token = secrets.token_hex(16)
     return f"::stop-commands::{token}", f"::{token}::"

@@ -1,6 +1,6 @@
-"""The one HTTP client: bounded, repeated after a fault, its login sent to one address alone.
+"""The HTTP client of the gate: bounded answers, retries after faults, a login for one address only.
 
-A service whose rules or words differ extends `Connection`: `gate/system/github/api.py`,
+A service whose rules or messages differ extends `Connection`: see `gate/system/github/api.py` and
 `gate/data/web.py`. Proxies and certificates come from the usual environment variables, as requests
 reads them.
 """
@@ -28,15 +28,15 @@ from gate.text.untrusted_text import safe_line
 
 RETRIES: Final = 3
 MAX_REDIRECTS: Final = 5
-# manifests, lists and refusals have a few kB
+# manifests, lists and error messages have a few kB
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 1024 * 1024
 BLOCK_BYTES: Final = 64 * 1024
-# a transfer may take the time of a short answer, and a second for each so many bytes
+# A transfer gets the time of a short answer, plus one second for each of these many bytes.
 LEAST_BYTES_PER_SECOND: Final = 256 * 1024
-# the verdict waits for this too
+# The verdict waits for uploads, so even a large one ends after this time.
 LONGEST_UPLOAD_SECONDS: Final = 900.0
-# a service that asks for patience without saying for how long
+# the wait if a service sends Retry-After in a form that is not understood
 UNKNOWN_WAIT_SECONDS: Final = 60.0
 TOLD_CHARACTERS: Final = 200
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -47,10 +47,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BodyLimits:
-    """How much of a body is taken, and what to raise for one that is larger or slower.
+    """How much of a body is accepted, and which error to raise for a larger or slower one.
 
-    `decoded`: the size counts what a compressed body becomes; else bytes are taken as they were
-    sent.
+    With `decoded`, a compressed body is unpacked, and its size counts after that.
     """
 
     piece_bytes: int
@@ -63,14 +62,14 @@ class BodyLimits:
 
 
 def bounded_pieces(response: BaseHTTPResponse, limits: BodyLimits) -> Iterator[bytes]:
-    """The body in pieces; raises what `limits` says, and urllib3's `HTTPError` when cut off."""
+    """Yield the body in pieces; raises the errors in `limits`, and urllib3's `HTTPError`."""
     end = limits.monotonic() + limits.seconds
     taken = 0
     while piece := response.read1(limits.piece_bytes, decode_content=limits.decoded):
         taken += len(piece)
         if taken > limits.max_bytes:
             raise limits.too_large()
-        # a body that drips in byte by byte is never silent, so no time limit of a socket ends it
+        # A socket timeout only limits silence, so it never ends a body that arrives byte by byte.
         if limits.monotonic() > end:
             raise limits.too_slow()
         yield piece
@@ -80,10 +79,9 @@ def bounded_pieces(response: BaseHTTPResponse, limits: BodyLimits) -> Iterator[b
 class RetryPolicy:
     """How long an answer may take, and how long to wait between requests.
 
-    `timeout_seconds` bounds silence and `answer_seconds` the whole of an answer: one that drips
-    in byte by byte is never silent. Nothing is asked again later than `longest_wait_seconds` after
-    the first try: a job's machine may cost more than the comment is worth. The clock and the sleep
-    are the system's, but for tests.
+    `timeout_seconds` limits silence, and `answer_seconds` a whole answer that may arrive byte by
+    byte. No request is repeated later than `longest_wait_seconds` after the first try, because a
+    waiting job's machine costs money. Tests replace the clocks and the sleep.
     """
 
     timeout_seconds: float = 20.0
@@ -96,20 +94,20 @@ class RetryPolicy:
     now: Callable[[], float] = field(default=time.time, repr=False)
 
     def backoff(self, tries: int) -> float:
-        """Seconds before a request that failed `tries` times is sent again."""
+        """Return the seconds to wait after `tries` failed tries; they double with each try."""
         return self.backoff_seconds * (1 << tries)
 
 
 GITHUB_POLICY: Final = RetryPolicy()
-# who checks a large upload may be silent for a while
+# A registry that checks a large upload may be silent for a while.
 POLICY: Final = RetryPolicy(timeout_seconds=60.0)
 
 
 class Retries(Retry):
-    """urllib3's retries of one request, up to a moment of the policy's monotonic clock.
+    """The retries of urllib3 for one request, until `ends_at` on the policy's monotonic clock.
 
-    Only a `repeatable` one is sent again after a fault. A service with limits of its own says in
-    `wait_after` how long each of them lasts.
+    After a fault only a `repeatable` request is sent again. A service with rate limits overrides
+    `wait_after`, which returns how long each limit lasts.
     """
 
     def __init__(
@@ -120,9 +118,9 @@ class Retries(Retry):
         repeatable: bool,
         **counts: Any,  # noqa: ANN401 - urllib3's own, as `new` hands them on
     ) -> None:
-        # an answer that is a fault to the end is handed on, for its words
+        # After the last try a faulty answer is returned, not raised: its words are shown.
         rules: dict[str, Any] = {"status_forcelist": TRANSIENT, "raise_on_status": False}
-        # any method as far as urllib3 knows: of none at all it would make any too
+        # None and an empty set both mean any method to urllib3, so `is_retry` decides.
         super().__init__(**{"total": RETRIES, "allowed_methods": None} | rules | counts)
         self._policy = policy
         self._ends_at = ends_at
@@ -130,7 +128,7 @@ class Retries(Retry):
         self._wait_seconds = 0.0
 
     def new(self, **counts: Any) -> Self:  # noqa: ANN401 - as above
-        """The same rules with other counts."""
+        """Return a copy with other counts; urllib3 calls this for each retry."""
         rules = {
             "policy": self._policy,
             "ends_at": self._ends_at,
@@ -144,11 +142,11 @@ class Retries(Retry):
         status_code: int,
         has_retry_after: bool = False,  # noqa: FBT001, FBT002 - urllib3's signature
     ) -> bool:
-        """Whether an answer is a fault to repeat."""
+        """Return whether an answer is a fault after which the request is repeated."""
         return self._repeatable and super().is_retry(method, status_code, has_retry_after)
 
     def wait_after(self, response: BaseHTTPResponse | None, left: float) -> float:  # noqa: ARG002 - for limits that last longer
-        """Seconds to wait after a fault, or as long as the service asks for."""
+        """Return the seconds to wait after a fault: what the service asks for, or the backoff."""
         wait = response.headers.get("Retry-After", "") if response is not None else ""
         return wait_seconds(wait) if wait else self._policy.backoff(len(self.history))
 
@@ -161,45 +159,45 @@ class Retries(Retry):
         _pool: ConnectionPool | None = None,
         _stacktrace: TracebackType | None = None,
     ) -> Self:
-        """The retry after this one; `MaxRetryError` or the answer's own error without another."""
+        """Return the state after one more retry; `MaxRetryError` if no try or time is left."""
         left = self._ends_at - self._policy.monotonic()
         try:
             wait = self.wait_after(response, left)
         except HTTPError as broken_off:
             return self.increment(method, url, error=broken_off, _pool=_pool)
         left = min(left, self._policy.longest_wait_seconds)
-        # urllib3 itself would repeat some errors whatever the method, as one of TLS in an answer
+        # urllib3 would repeat some errors for any method, such as a TLS error inside an answer.
         if wait > left or (error is not None and not self._repeatable):
             raise MaxRetryError(_pool, url, error) from error  # type: ignore[arg-type] # as urllib3's own
         following = super().increment(method, url, response, error, _pool, _stacktrace)
         if response is not None:
-            # urllib3 would read the rest of it, however much that is and however slowly it comes
+            # urllib3 would drain the rest of the body, however long and slow it is.
             response.close()
         following._wait_seconds = wait  # noqa: SLF001 - of this class
         return following
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:  # noqa: ARG002 - urllib3's signature
-        """Wait as long as the last answer, or the fault, asks for."""
+        """Wait as long as the last answer or the backoff asks for."""
         self._policy.sleep(self._wait_seconds)
 
 
 def wait_seconds(retry_after: str) -> float:
-    """How long the header `Retry-After` asks to wait; a minute where that is not understood."""
+    """Return the wait that the header `Retry-After` asks for; a minute if it is not understood."""
     seconds = seconds_of(retry_after)
     return UNKNOWN_WAIT_SECONDS if seconds is None else seconds
 
 
 def seconds_of(text: str) -> float | None:
-    """A count of seconds in ASCII digits; nothing else is understood."""
+    """Return a number of seconds written in ASCII digits, or None for anything else."""
     short = text.strip()
-    # `Retry-After` may be a date as well (RFC 9110, 10.2.3): GitHub sends seconds
+    # RFC 9110, 10.2.3 also allows a date in `Retry-After`, but GitHub sends seconds.
     return float(short) if short.isascii() and short.isdigit() and len(short) <= 12 else None  # noqa: PLR2004 - longer than any date in seconds
 
 
 class Upload:
-    """What requests sends as a stream of a known length: no part of it is kept.
+    """A request body of known length that is streamed, not kept in memory.
 
-    `late` is raised where the stream is asked for more once `is_late` says so.
+    Raises `late` when the connection asks for more bytes after `is_late` returns true.
     """
 
     def __init__(
@@ -218,8 +216,8 @@ class Upload:
             yield block
 
     def read(self, size: int = BLOCK_BYTES) -> bytes:
-        """The next piece; raises `late` once the time is over."""
-        # who takes a byte now and then is never silent, so no time limit of a socket ends it
+        """Return the next piece; raises `late` once the time is over."""
+        # A receiver that takes a byte now and then is never silent, so no socket timeout ends it.
         if self._is_late():
             raise self._late
         return self._stream.read(size if size > 0 else BLOCK_BYTES)
@@ -227,9 +225,9 @@ class Upload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpRequest:
-    """One request; `max_bytes` bounds the answer. A `repeatable` one may be carried out twice.
+    """One request; `max_bytes` limits the answer.
 
-    Unless `follow`, an answer that leads elsewhere is the answer.
+    A `repeatable` one may be carried out twice. Without `follow` a redirect is the answer.
     """
 
     method: str
@@ -243,7 +241,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpAnswer:
-    """An answer that arrived whole; names of headers are in lower case."""
+    """An answer that arrived completely; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -251,7 +249,7 @@ class HttpAnswer:
 
 
 class UnansweredError(PublishError):
-    """A request that may or may not have been carried out: another try may succeed."""
+    """No answer arrived: the request may have been carried out or not, and a retry may succeed."""
 
 
 class Trouble(Enum):
@@ -266,8 +264,8 @@ class Trouble(Enum):
 
 
 def trouble_of(error: Exception) -> Trouble:
-    """What an exception of requests or urllib3 means; its own text may quote headers."""
-    # of several tries, requests does not tell the last one's silence as a timeout
+    """Return what an exception of requests or urllib3 means; its text may quote credentials."""
+    # After several tries requests raises another type, with the read timeout in `reason`.
     last = getattr(error.args[0], "reason", None) if error.args else None
     if isinstance(error, requests.Timeout) or isinstance(last, ReadTimeoutError):
         return Trouble.SILENT
@@ -283,7 +281,7 @@ def trouble_of(error: Exception) -> Trouble:
 
 
 class Astray(Enum):
-    """Why an address is not asked."""
+    """Why no request is sent to an address."""
 
     NO_ADDRESS = "no address"
     NOT_HTTPS = "anyone on the network path could read it"
@@ -291,14 +289,14 @@ class Astray(Enum):
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port: another port of a machine is another service."""
+    """Return scheme, host and port of a URL: a different port is a different service."""
     parts = urlsplit(url)
     usual = {"https": 443, "http": 80}.get(parts.scheme)
     return parts.scheme, parts.hostname or "", parts.port or usual
 
 
 def _all_of(pieces: Iterator[bytes], least_bytes: int) -> Iterator[bytes]:
-    """The pieces; an answer that says it ends before they are enough was cut off too."""
+    """Yield the pieces; raises `ProtocolError` if an answer ends properly, but too early."""
     taken = 0
     for piece in pieces:
         taken += len(piece)
@@ -309,15 +307,15 @@ def _all_of(pieces: Iterator[bytes], least_bytes: int) -> Iterator[bytes]:
 
 
 class _Session(requests.Session):
-    """Leaves redirects alone: requests would read the body of each, however long it is."""
+    """A session that follows no redirect: requests would read each one's body, however long."""
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """None: they are followed by hand."""
+        """Return None, so that `Connection.opened` follows redirects itself."""
         del resp
 
 
 class _Authorization(requests.auth.AuthBase):
-    """Sets the header, or none; being explicit, it keeps .netrc out."""
+    """Sets the header, or removes it; an explicit login also keeps requests from using .netrc."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -330,14 +328,14 @@ class _Authorization(requests.auth.AuthBase):
 
 
 class Connection:
-    """A service by its name in messages; a context manager that closes its connections.
+    """A service with its name for messages; a context manager that closes its connections.
 
-    Every failure is a `PublishError`. What was named by `hide` is never in one.
+    Every failure is a `PublishError`, and no message contains what `hide` was given.
     """
 
-    # the methods that go where a redirect leads; 303 always leads to something to GET
+    # Methods whose redirects are followed. 303 always means to GET another page.
     followed: ClassVar[frozenset[str]] = frozenset({"GET"})
-    # whether answers may come compressed: what is stored by its digest is taken as it is sent
+    # Whether answers may be compressed. Files that are stored by digest must arrive as sent.
     compressed: ClassVar[bool] = False
 
     def __init__(self, name: str, base: str, policy: RetryPolicy) -> None:
@@ -369,20 +367,20 @@ class Connection:
         self._session.close()
 
     def hide(self, *secrets: str) -> None:
-        """Keep these out of every message, of servers too."""
+        """Replace these secrets in every message, also in a server's own words."""
         self._secrets += [secret for secret in secrets if secret and secret not in self._secrets]
 
     def log_in(self, login: Login) -> None:
-        """Show a login from now on, to this service's own address alone."""
+        """Send a login from now on, but only to this service's own address."""
         self.hide(*login.secrets)
         self._login = login
 
     def trust(self, authorities: str) -> None:
-        """Believe the certificates of this file alone, in PEM."""
+        """Accept only certificates that the authorities in this PEM file have signed."""
         self._authorities = authorities
 
     def ask(self, ask: HttpRequest) -> HttpAnswer:
-        """Send a request; an answer below 500 is the caller's to judge."""
+        """Send a request and return the answer; the caller judges every status below 500."""
         patience = self.policy.longest_wait_seconds
         return self.judged(
             self._repeated(ask, lambda response: self._whole(response, ask), patience)
@@ -396,9 +394,10 @@ class Connection:
         *,
         exactly: bool = True,
     ) -> _T:
-        """Hand the pieces of a large answer to `take`, again for every try.
+        """Pass the pieces of a large answer to `take`, and return its result.
 
-        They are `size_bytes`, and not one more; unless `exactly`, they may be fewer.
+        The answer must have exactly `size_bytes`, or at most that many if `exactly` is false.
+        `take` is called again for each retry, so it must start over each time.
         """
         seconds = self.transfer_seconds(size_bytes)
 
@@ -414,7 +413,7 @@ class Connection:
         return answer
 
     def upload(self, stream: BinaryIO, size_bytes: int) -> Upload:
-        """A file as the body of a request, from its beginning; taken too slowly, it is given up."""
+        """Return a whole file as a request body, which gives up on a receiver that is too slow."""
         stream.seek(0)
         seconds = min(LONGEST_UPLOAD_SECONDS, self.transfer_seconds(size_bytes))
         ends_at = self.policy.monotonic() + seconds
@@ -422,21 +421,21 @@ class Connection:
         return Upload(stream, size_bytes, lambda: self.policy.monotonic() > ends_at, late)
 
     def transfer_seconds(self, size_bytes: int) -> float:
-        """How long so many bytes may take."""
+        """Return how long a transfer of this size may take."""
         return self.policy.answer_seconds + size_bytes / LEAST_BYTES_PER_SECOND
 
     def retries(self, ask: HttpRequest, ends_at: float) -> Retry:
-        """How often and how long a request is repeated."""
+        """Return how often and how long a request is repeated."""
         return Retries(self.policy, ends_at, repeatable=ask.repeatable)
 
     @contextmanager
     def opened(self, ask: HttpRequest, retry: Retry) -> Iterator[requests.Response]:
-        """The answer behind all redirects, each looked at before it is followed."""
+        """Provide the final answer; each redirect's address is checked before it is followed."""
         for _ in range(MAX_REDIRECTS + 1):
             with self._sent(ask, retry) as response:
                 status = response.status_code
                 follows = ask.follow and ask.method in self.followed and status in REDIRECTS
-                # 303 answers with another page, to be got in its place (RFC 9110, 15.4.4)
+                # 303 points to another page to GET instead (RFC 9110, 15.4.4).
                 if not follows or (status == requests.codes.see_other and ask.method != "GET"):
                     yield response
                     return
@@ -445,7 +444,7 @@ class Connection:
         raise self.looped()
 
     def pieces(self, response: BaseHTTPResponse, max_bytes: int, seconds: float) -> Iterator[bytes]:
-        """The body, up to a size and within a time, however slowly it comes."""
+        """Yield the body, limited in size and in total time."""
         limits = BodyLimits(
             piece_bytes=PIECE_BYTES,
             max_bytes=max_bytes,
@@ -458,7 +457,7 @@ class Connection:
         return bounded_pieces(response, limits)
 
     def next_address(self, url: str, location: str) -> str:
-        """Where an answer leads; `PublishError` unless it may be asked, see `check_address`."""
+        """Return the address of a redirect; raises `PublishError` as `check_address` does."""
         try:
             following = urljoin(url, location)
         except ValueError as error:
@@ -467,56 +466,57 @@ class Connection:
         return following
 
     def check_address(self, url: str) -> None:
-        """`PublishError` for no address, and for one that everybody on the way could read."""
+        """Raise `PublishError` for an invalid address, or one without TLS to another machine."""
         try:
             scheme, host, _ = origin_of(url)
             place, own = urlsplit(url).netloc, urlsplit(self._base)
         except ValueError as error:
             raise self.astray(url, Astray.NO_ADDRESS) from error
+        # Without TLS only between loopback addresses, and only if the settings name one.
         plain = scheme == own.scheme == "http" and {host, own.hostname} <= LOOPBACK
         if scheme != "https" and not plain:
             raise self.astray(url, Astray.NOT_HTTPS)
-        # a backslash ends the host for some readers of addresses, and not for others
+        # URL parsers disagree about a backslash; a user name before an `@` can look like a host.
         if not host or set(place) & set("@\\"):
             raise self.astray(url, Astray.NO_HOST)
 
     def judged(self, answer: HttpAnswer) -> HttpAnswer:
-        """The answer, unless its status says that there is none."""
+        """Return the answer, or raise `UnansweredError` if its status is a transient fault."""
         if answer.status in TRANSIENT:
             raise UnansweredError(f"{self.name} answered {answer.status}", hint=AGAIN)
         return answer
 
     def refused(self, answer: HttpAnswer, hint: str, words: str = "") -> PublishError:
-        """An answer that is none, in words: its status, and what the service says about it."""
+        """Return the error for a refusal: its status, and what the service says about it."""
         shown = self._shown(words)
         return PublishError(
             f"{self.name} answered {answer.status}", hint=hint, details=(shown,) if shown else ()
         )
 
     def fault(self, why: str, hint: str = AGAIN) -> PublishError:
-        """What is wrong with this service, as an error."""
+        """Return an error that names this service and says what is wrong with it."""
         return PublishError(f"{self.name} {why}", hint=hint)
 
     def not_given(self, answer: HttpAnswer) -> GateError:
-        """Another status than 200 where a file was asked for."""
+        """Return the error for a status other than 200 where a file was asked for."""
         return self.refused(answer, AGAIN)
 
     def too_large(self, max_bytes: int) -> GateError:
-        """An answer of more bytes than are taken."""
+        """Return the error for an answer with more bytes than are accepted."""
         return self.fault(
             f"sent more than {max_bytes:,} bytes", "Check the address, and the proxy."
         )
 
     def too_slow(self, seconds: float) -> GateError:
-        """An answer that did not come whole within a time."""
+        """Return the error for an answer that was not complete in time."""
         return self.fault(f"did not answer within {seconds:,.0f} s")
 
     def looped(self) -> GateError:
-        """Redirects without an end."""
+        """Return the error for too many redirects."""
         return self.fault(f"redirects more than {MAX_REDIRECTS} times")
 
     def astray(self, url: str, why: Astray) -> GateError:
-        """An address that is not asked."""
+        """Return the error for an address to which no request is sent."""
         shown = self._shown(url)
         if why is Astray.NO_ADDRESS:
             return self.fault(f"leads to {shown}, which is not an address")
@@ -524,7 +524,7 @@ class Connection:
         return self.fault(f"leads to {shown}, which is not https", hint)
 
     def unreached(self, error: Exception) -> GateError:
-        """A connection that failed; the exception's own text may quote headers, and stays out."""
+        """Return the error for a failed connection, without its text, which may quote headers."""
         silence = f"did not answer within {self.policy.timeout_seconds:g} s"
         words = {
             Trouble.SILENT: silence,
@@ -536,8 +536,8 @@ class Connection:
         return UnansweredError(f"{self.name} {why}", hint=AGAIN)
 
     def _shown(self, text: str) -> str:
-        """Somebody else's words as one short line without a secret."""
-        # replaced before it is cut: half a secret at the end would not be found
+        """Return a server's words as one short line without secrets."""
+        # Mask before shortening: a secret that is cut in half would not be found.
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return safe_line(text, limit=TOLD_CHARACTERS)
@@ -545,7 +545,7 @@ class Connection:
     def _whole(self, response: requests.Response, ask: HttpRequest) -> HttpAnswer:
         pieces = self.pieces(response.raw, ask.max_bytes, self.policy.answer_seconds)
         content = b"" if ask.method == "HEAD" else b"".join(pieces)
-        # nobody has to know how a server spells the names of headers
+        # Lower case, so that callers need not know a server's spelling of header names.
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpAnswer(status=response.status_code, headers=headers, content=content)
 
@@ -559,7 +559,7 @@ class Connection:
                     try:
                         return act(response)
                     except HTTPError as broken_off:
-                        # urllib3's own retries end where the text of an answer begins
+                        # urllib3's own retries cover the request only, not the reading of the body.
                         used = response.raw.retries or retry
                         retry = used.increment(ask.method, ask.url, error=broken_off)
                 retry.sleep()
@@ -569,10 +569,10 @@ class Connection:
     def _sent(self, ask: HttpRequest, retry: Retry) -> requests.Response:
         origin = origin_of(ask.url)
         if origin != self._at:
-            # a cookie knows no port (RFC 6265, 8.5)
+            # Cookies know no ports (RFC 6265, 8.5): another service on this host would get them.
             self._session.cookies.clear()
             self._at = origin
-        # on this machine: a proxy elsewhere would be sent the credentials in the clear
+        # For plain http on this machine: a proxy elsewhere would get the credentials unencrypted.
         self._session.trust_env = origin[0] == "https" or origin[1] not in LOOPBACK
         self._adapter.max_retries = retry
         return self._session.request(
@@ -582,12 +582,12 @@ class Connection:
             headers=dict(ask.headers),
             auth=self.authorization(ask.url) if origin == self.origin else _Authorization(""),
             timeout=self.policy.timeout_seconds,
-            # said with each request: a session's own is overridden by REQUESTS_CA_BUNDLE
+            # Set for each request, because REQUESTS_CA_BUNDLE overrides the session's own setting.
             verify=self._authorities,
             allow_redirects=False,
             stream=True,
         )
 
     def authorization(self, url: str) -> requests.auth.AuthBase:  # noqa: ARG002 - for a login by host
-        """What this service's own address is shown."""
+        """Return the authorization for this service's own address."""
         return _Authorization(self._login.header if self._login is not None else "")

@@ -1,4 +1,7 @@
-"""What the machine has, asked without changing anything: GPUs, cores, free room, facts."""
+"""Find out what the machine has, without changing anything: GPUs, CPU cores, memory, network.
+
+GPUs are only asked for through nvidia-smi and /proc, never through CUDA, which would start them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ from gate.text.untrusted_text import safe_line, without_sequences
 class Gpu:
     """A GPU as its driver reports it.
 
-    `compute_mode` is `Default` where processes share it; `mig` says that it is cut into slices.
+    `compute_mode` is `Default` if several processes may use it. `mig` is true if it is split into
+    slices (MIG).
     """
 
     uuid: str
@@ -34,17 +38,17 @@ class Gpu:
 
     @property
     def shared(self) -> bool:
-        """Whether a process may start on it while another one is there."""
-        # what is not known is taken as shared: a mode that nobody reads must not raise an alarm
+        """Whether a process may start on the GPU while another one uses it."""
+        # An unknown mode counts as shared, because it must not cause a warning.
         return self.compute_mode in {"", "Default", "[N/A]"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpusSeen:
-    """What the gate itself sees; `problem` says why nvidia-smi reports none.
+    """The GPUs that the gate's own process sees; `problem` says why nvidia-smi reports none.
 
-    `kernel` names those that the kernel's driver knows, in whatever container this is; `mps` says
-    that a server shares GPUs among processes of one account.
+    `kernel` has the names of the GPUs that the kernel's driver knows, whatever this container was
+    given. `mps` is true if a Multi-Process Service shares GPUs among one account's processes.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -54,13 +58,13 @@ class GpusSeen:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every GPU of the machine by name; none where there is none, or no driver for it."""
+        """The names of all GPUs of the machine; empty without a GPU or without its driver."""
         return tuple(gpu.name for gpu in self.gpus) or self.kernel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceFile:
-    """A device file as the training sees it; `refusal` is why it could not be opened, or empty."""
+    """A device file as the training sees it; `refusal` says why opening it failed, or is empty."""
 
     path: str
     mode: int
@@ -70,11 +74,11 @@ class DeviceFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuTried:
-    """What torch answered where trainings run, when it was asked for a GPU.
+    """What torch answered when it was asked for a GPU where trainings run.
 
-    `built_for` is the CUDA version of its build, empty for one without; `supports` the newest one
-    that the driver has, as 1000 times major plus 10 times minor, 0 where that is not known.
-    `refusal` holds torch's own words, `hidden_by` a variable that hides every GPU.
+    `built_for` is the CUDA version of torch's build, empty for a CPU build. `supports` is the
+    newest CUDA version that the driver supports, as 1000 * major + 10 * minor, or 0 if unknown.
+    `refusal` has torch's own words, and `hidden_by` a variable that hides every GPU.
     """
 
     built_for: str = ""
@@ -85,7 +89,7 @@ class GpuTried:
 
 
 class GpuObstacle(StrEnum):
-    """What kept a training from a GPU of its machine."""
+    """Why a training could not use a GPU of its machine."""
 
     CPU_BUILD = "cpu-build"
     HIDDEN = "hidden"
@@ -103,7 +107,8 @@ class GpuObstacle(StrEnum):
 
 GIVE_ONE = "docs/gpu.md has six ways to give a container one."
 MEANT = "Or set train.device to cpu, if you want a CPU."
-# here and not beside the words of what was found: these may come from another job, a fix never does
+# The fixes are here and not in the record: `found` may come from another job, but a fix that the
+# gate recommends never does.
 GPU_FIXES = {
     GpuObstacle.CPU_BUILD: "Install a build of torch for CUDA where the training runs.",
     GpuObstacle.HIDDEN: "Unset that variable, or let it name a GPU.",
@@ -130,22 +135,22 @@ GPU_FIXES = {
 
 
 class GpuMissed(Document):
-    """A GPU that the training could not use: `found` says which, and what was seen of the cause."""
+    """A GPU that the training could not use; `found` says which one and what was seen."""
 
     obstacle: GpuObstacle
     found: str = Field(max_length=1000)
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """What to do about it, as sentences for a person."""
         return f"{GPU_FIXES[self.obstacle]} {MEANT}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Room:
-    """What this machine lets the gate use: numbers of cores, how many at a time, free memory.
+    """The resources that this process may use: core numbers, cores at a time, free bytes of memory.
 
-    `cpu_quota` is less than the cores where a control group says so.
+    `cpu_quota` is less than the number of cores if a control group limits it.
     """
 
     cpus: tuple[int, ...]
@@ -155,12 +160,12 @@ class Room:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSeen:
-    """What the training's own Python says of itself, from where trainings run.
+    """What the training's own Python reports about itself, where trainings run.
 
-    `parts`, `packages` and `origins` are those of an environment, as a baseline keeps them; `gpus`
-    the devices that torch can use, by name and memory, and `tried` what came of asking for them;
-    `shm_bytes` the size of /dev/shm there, None where there is none.
-    It is the training's word: printable, bounded, and nothing more.
+    `parts`, `packages` and `origins` are those of an environment, as a baseline has them. `gpus`
+    are the devices that torch can use, by name and memory. `tried` is the result of asking torch
+    for a GPU. `shm_bytes` is the size of /dev/shm there, or None if there is none. All of it is
+    untrusted: printable and limited in size, but not verified.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -181,9 +186,9 @@ TopologyLine = Annotated[str, Field(max_length=400)]
 
 
 class RankFacts(Document):
-    """What one rank's process says: build of torch, kernel, CPUs, memory, variables at its start.
+    """What one rank's process reports: torch build, kernel, CPUs, memory, variables at its start.
 
-    The words are those of docs/harness-protocol.md.
+    docs/harness-protocol.md defines the names.
     """
 
     rank: int = Field(ge=0, le=1_000_000)
@@ -192,7 +197,7 @@ class RankFacts(Document):
 
 
 class GpuFacts(Document):
-    """A GPU in the words of nvidia-smi, which starts no GPU."""
+    """A GPU as nvidia-smi describes it; asking nvidia-smi does not start the GPU."""
 
     uuid: ShortText
     name: ShortText
@@ -206,9 +211,9 @@ class GpuFacts(Document):
 class MachineFacts(Document):
     """What the gate's own process sees of the machine.
 
-    `topology` is what `nvidia-smi topo -m` prints, line by line; `networks` has the speed of each
-    network interface in Mbit/s, where the kernel knows one; `image` is the engine's digest of the
-    image of a container that the gate started. `problem` says why there are no GPUs here.
+    `topology` has the lines of `nvidia-smi topo -m`. `networks` maps network interfaces to their
+    speed in Mbit/s, as far as the kernel knows it. `image` is the container engine's digest of the
+    image of a container that the gate started. `problem` says why no GPU is listed.
     """
 
     gpus: Annotated[tuple[GpuFacts, ...], Field(max_length=64)] = ()
@@ -237,14 +242,15 @@ MAX_NETWORKS = 100
 def machine_facts(
     search_path: str, library_path: str = "", networks: Path = NETWORKS
 ) -> MachineFacts:
-    """GPUs, `nvidia-smi topo -m` and speeds of network interfaces; asking starts no GPU."""
+    """Return GPUs, their wiring and the network speeds; asking does not start a GPU."""
     program = shutil.which("nvidia-smi", path=search_path)
     speeds = _speeds(networks)
     if program is None:
         return MachineFacts(networks=speeds, problem="nvidia-smi was not found")
+    # No other variable: nvidia-smi gets no secret of the gate.
     environment = {"PATH": search_path, "LC_ALL": "C"}
     if library_path:
-        # on some hosts the driver's library is found by this path alone
+        # on some hosts the driver's library is found only through this path
         environment["LD_LIBRARY_PATH"] = library_path
     listed = answer_lines((program, *FACT_QUERY), environment)
     gpus = tuple(filter(None, map(_gpu, listed)))[:MAX_GPUS]
@@ -258,7 +264,7 @@ def machine_facts(
 
 
 def answer_lines(command: tuple[str, ...], environment: dict[str, str]) -> list[str]:
-    """The lines of a program's answer; none where it fails or does not answer in time."""
+    """Return the lines that a program prints; none if it fails or does not answer in time."""
     try:
         done = subprocess.run(
             command,
@@ -283,12 +289,15 @@ def _gpu(line: str) -> GpuFacts | None:
 
 
 def _line(text: str) -> str:
-    """One row of a table: its columns stay apart, its underlining (ANSI) goes."""
+    """Return one row of a table, with its columns kept apart and without ANSI underlining."""
     return safe_line("  ".join(without_sequences(text).split("\t")), limit=MAX_LINE)
 
 
 def _speeds(networks: Path) -> dict[str, int]:
-    """Interface to Mbit/s; one that is down, or knows none, says -1 or refuses to be read."""
+    """Map network interfaces to Mbit/s.
+
+    An interface that is down, or has no speed, reports -1 or cannot be read, and is left out.
+    """
     speeds: dict[str, int] = {}
     for path in sorted(networks.glob("*/speed"))[:MAX_NETWORKS]:
         with suppress(OSError, ValueError):
@@ -298,13 +307,14 @@ def _speeds(networks: Path) -> dict[str, int]:
     return speeds
 
 
-# `nvidia-smi --help-query-gpu` lists the fields; driver or container runtime bring the tool
+# `nvidia-smi --help-query-gpu` lists the fields. The driver or the container runtime installs the
+# program.
 FIELDS = ("uuid", "name", "driver_version", "compute_mode", "mig.mode.current")
 QUERY = (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 PROC = Path("/proc")
-# quota and period in microseconds, or "max" (cgroup v2)
+# cgroup v2: quota and period in microseconds; the quota may be "max"
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-# the kernel keeps fifteen characters of a program's name
+# The kernel cuts a program's name to fifteen characters (proc(5)): nvidia-cuda-mps-server.
 MPS = b"nvidia-cuda-mps"
 NAME_LIMIT = 100
 _AVAILABLE = re.compile(rb"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
@@ -314,9 +324,9 @@ _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,60}")
 
 
 def gpus_seen(search_path: str, library_path: str = "", proc: Path = PROC) -> GpusSeen:
-    """The GPUs of this machine: those that nvidia-smi lists, and those that the kernel knows.
+    """Return the GPUs that nvidia-smi lists, and the ones that the kernel knows.
 
-    A container that was given none still shows the latter, since /proc is the machine's.
+    A container without a GPU still sees the kernel's list, because /proc is the machine's.
     """
     listed = _listed(search_path, library_path)
     return replace(listed, kernel=_known_to_kernel(proc), mps=_mps_runs(proc))
@@ -332,7 +342,7 @@ def _known_to_kernel(proc: Path) -> tuple[str, ...]:
 
 
 def _mps_runs(proc: Path) -> bool:
-    """Whether NVIDIA's server for several processes runs, as far as its process can be seen."""
+    """Return whether NVIDIA's Multi-Process Service runs, as far as its process is visible."""
     for name in proc.glob("[0-9]*/comm"):
         with suppress(OSError):
             if name.read_bytes().startswith(MPS):
@@ -341,11 +351,11 @@ def _mps_runs(proc: Path) -> bool:
 
 
 def _listed(search_path: str, library_path: str) -> GpusSeen:
-    """What nvidia-smi answers as a child of its own that holds no variable of ours but paths."""
+    """Return what nvidia-smi lists; it runs in a child that inherits no variables but paths."""
     program = shutil.which("nvidia-smi", path=search_path)
     if program is None:
         return GpusSeen(problem="nvidia-smi was not found")
-    # on some hosts the driver's library is found by this path alone
+    # on some hosts the driver's library is found only through this path
     libraries = {"LD_LIBRARY_PATH": library_path} if library_path else {}
     try:
         done = subprocess.run(
@@ -366,7 +376,7 @@ def _listed(search_path: str, library_path: str) -> GpusSeen:
 
 
 def parse_gpus(text: str) -> GpusSeen:
-    """The rows of nvidia-smi's answer; one that is not understood is a problem, never skipped."""
+    """Read the rows of nvidia-smi; a row that is not understood is a problem, never skipped."""
     gpus = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
@@ -386,10 +396,11 @@ def parse_gpus(text: str) -> GpusSeen:
 
 
 def room(proc: Path = PROC, quota: Path = CPU_QUOTA) -> Room:
-    """Cores and memory that this process may use."""
+    """Return the cores and the memory that this process may use."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     available = _AVAILABLE.search(_read(proc / "meminfo"))
     free = int(available[1]) * 1024 if available else 0
+    # cgroup v2 of a container: /proc/meminfo still shows the whole machine's memory
     limit, used = (_number(quota.with_name(name)) for name in ("memory.max", "memory.current"))
     if limit is not None and used is not None:
         free = min(free, max(0, limit - used))
@@ -410,7 +421,7 @@ def _read(path: Path) -> bytes:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that may be written where a folder is, or will be."""
+    """Return how many bytes may be written to the disk of a folder, which may not exist yet."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
     state = os.statvfs(there)
     return state.f_bavail * state.f_frsize

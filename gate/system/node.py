@@ -1,4 +1,4 @@
-"""A node of a cluster: what its kernel and nvidia-smi say of its hardware."""
+"""Describe a node of a cluster by what its kernel and nvidia-smi report about its hardware."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROC: Final = Path("/proc")
 SYS: Final = Path("/sys/class")
 MAX_READ: Final = 256 * 1024
 MAX_DEVICES: Final = 64
-# as a document of the evidence takes it
+# the largest integer that the evidence's document accepts
 MOST: Final = 2**63
 # `nvidia-smi --help-query-gpu` lists the fields
 CLOCK_FIELDS: Final = (
@@ -34,12 +34,12 @@ _MEMORY: Final = re.compile(rb"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 
 
 class NodeFacts(Document):
-    """What a node is; decides nothing.
+    """The hardware of a node; informational.
 
-    `clocks` are graphics and memory clock and what slowed them (nvidia-smi), a line a GPU, after
-    the run; `topology` is what `nvidia-smi topo -m` prints, `address` the node's place in Slurm's
-    topology, `rdma` its devices (`/sys/class/infiniband`), `networks` the speed of each card in
-    Mbit/s.
+    `clocks` has one line for each GPU, after the run: graphics clock, memory clock, and what slowed
+    them down (nvidia-smi). `topology` has the lines of `nvidia-smi topo -m`. `address` is the
+    node's place in Slurm's topology. `rdma` lists its RDMA devices (`/sys/class/infiniband`), and
+    `networks` the speed of each network card in Mbit/s.
     """
 
     name: ShortText
@@ -57,28 +57,29 @@ class NodeFacts(Document):
 
     @property
     def kind(self) -> str:
-        """What the node is without its name, such as `4 x NVIDIA A10G` or `cpu`."""
+        """The kind of node without its name, such as `4 x NVIDIA A10G` or `cpu`."""
         names = Counter(gpu.name for gpu in self.gpus)
         return " + ".join(f"{count} x {name}" for name, count in sorted(names.items())) or "cpu"
 
     @property
     def switches(self) -> str:
-        """The switches above the node in Slurm's topology; empty where it has none."""
+        """The switches above the node in Slurm's topology; empty without such a topology."""
         return self.address.rpartition(".")[0]
 
 
 def described_nodes(nodes: Sequence[NodeFacts]) -> str:
-    """What a result may hang on of the nodes, and never their names.
+    """Describe the nodes by what may affect a result, and without their names.
 
-    For example `2 nodes of 4 x NVIDIA A10G, one switch, 100 Gb/s`. Empty for none.
+    For example `2 nodes of 4 x NVIDIA A10G, one switch, 100 Gb/s`. Empty for no nodes.
     """
     if not nodes:
         return ""
     kinds = Counter(node.kind for node in nodes)
-    # a node's name is the last part of its address, and the switches before it have names as well
+    # An address is switches and the node's name, separated by dots. All of them are names, so only
+    # their number is shown.
     above = {node.switches for node in nodes}
     wires = "" if not any(above) else f", {'one switch' if len(above) == 1 else 'several switches'}"
-    # the fastest card is the one that ranks are meant to use
+    # Ranks are meant to use the fastest card of their node.
     fastest = {max(node.networks.values(), default=0) for node in nodes}
     speed = f", {min(fastest) / 1000:g} Gb/s" if min(fastest) else ""
     return (
@@ -92,10 +93,10 @@ def described_nodes(nodes: Sequence[NodeFacts]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeHardware:
-    """Processor, cores, memory in bytes, RDMA devices with their link's state and speed.
+    """Processor, cores, memory in bytes, and RDMA devices with state and speed of their links.
 
-    `networks` has the speed of each network card in Mbit/s. What is no hardware, such as a
-    container's end of a cable, comes and goes, and is left out.
+    `networks` maps network cards to Mbit/s. Virtual interfaces, such as a container's end of a
+    cable, come and go, so they are left out.
     """
 
     cpu: str
@@ -106,7 +107,7 @@ class NodeHardware:
 
 
 def node_hardware(proc: Path = PROC, classes: Path = SYS) -> NodeHardware:
-    """What the kernel says; a part that it does not tell is empty or 0."""
+    """Return what the kernel reports; an unknown part is empty or 0."""
     model, memory = _MODEL.search(_read(proc / "cpuinfo")), _MEMORY.search(_read(proc / "meminfo"))
     return NodeHardware(
         cpu=safe_line(model[1].strip(), limit=200) if model else "",
@@ -119,14 +120,14 @@ def node_hardware(proc: Path = PROC, classes: Path = SYS) -> NodeHardware:
 
 def _networks(folder: Path) -> Iterator[tuple[str, int]]:
     for card in sorted(folder.glob("*/device"))[:MAX_DEVICES]:
-        # one that is down says -1, or nothing
+        # a card that is down reports -1, or nothing
         speed = _text(card.with_name("speed"))
         if speed.isascii() and speed.isdecimal():
             yield safe_line(card.parent.name, limit=200), int(speed[:10])
 
 
 def _rdma(folder: Path) -> list[str]:
-    """Such as `mlx5_0 port 1: 4: ACTIVE, 100 Gb/sec (4X EDR)`."""
+    """Return lines such as `mlx5_0 port 1: 4: ACTIVE, 100 Gb/sec (4X EDR)`."""
     ports = sorted(folder.glob("*/ports/*"))[:MAX_DEVICES]
     return [
         safe_line(
@@ -138,7 +139,7 @@ def _rdma(folder: Path) -> list[str]:
 
 
 def gpu_clocks(search_path: str) -> tuple[str, ...]:
-    """A line a GPU with the fields of `CLOCK_FIELDS`; none without nvidia-smi."""
+    """Return one line for each GPU with the values of `CLOCK_FIELDS`; none without nvidia-smi."""
     program = shutil.which("nvidia-smi", path=search_path)
     if program is None:
         return ()

@@ -1,8 +1,8 @@
-"""Standard output and standard error of this process, whatever they lead to.
+"""Make this process's standard output and error robust, wherever they lead.
 
-A character that a stream cannot encode is escaped, and a stream that is closed takes all. A disk
-that is full is a fault of that stream, and not one of the program. No line of them is a command of
-GitHub's runner.
+Characters that a stream cannot encode are escaped, and a closed stream accepts everything. A full
+disk is reported as a fault of the stream, not as a crash of the program. No printed line can be a
+workflow command of GitHub's runner.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STREAMS: Final = {"stdout": "standard output", "stderr": "standard error"}
 
 
 def prepare_streams() -> None:
-    """Let no text fail to be printed because of its characters, or because nobody reads it."""
+    """Make sure that printing never fails because of a character or a closed stream."""
     for name in STREAMS:
         stream = getattr(sys, name)
         if stream is None:
@@ -33,10 +33,10 @@ def prepare_streams() -> None:
 
 
 class CommandFree:
-    """A text stream on which no line is a command of GitHub's runner, whatever its words.
+    """A text stream on which no line is a command of GitHub's runner.
 
-    A metric, a tensor or a file may be called `::set-output …`, and a terminal's table begins a
-    line wherever it breaks one. Lines go on as they end, or as they are flushed.
+    A metric, a tensor or a file may be named `::set-output …`, and a terminal's table may start a
+    line anywhere inside a text. A line is passed on when it ends or is flushed.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -48,9 +48,10 @@ class CommandFree:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Take text; its whole lines go on.
+        """Accept text and pass on its complete lines.
 
-        Raises `TypeError` for bytes: by that a program tells a stream of text from one of bytes.
+        Raises `TypeError` for bytes, because programs use that to tell text streams from binary
+        ones.
         """
         if not isinstance(text, str):
             message = f"write() takes text, not {type(text).__name__}"
@@ -63,17 +64,20 @@ class CommandFree:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Take several texts."""
+        """Accept several texts."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Let what there is of a line go on too."""
+        """Pass on the unfinished line too."""
         self._go_on()
         self._stream.flush()
 
     def _go_on(self) -> None:
-        """What is new of the line; a blank where an end would make a command of its beginning."""
+        """Pass on the new part of the line.
+
+        If the part that is already written would become a command, a blank is inserted.
+        """
         safe = without_commands(self._line)
         begun = safe.startswith(self._written)
         rest = safe[len(self._written) :] if begun else f" {self._line[self._taken :]}"
@@ -83,20 +87,20 @@ class CommandFree:
 
 
 def free_of_commands() -> None:
-    """Let nothing that this process prints be a command.
+    """Make sure that nothing which this process prints is a command.
 
-    Outside a runner too: a log that was kept, or what a container in a job prints, is read by one.
+    Outside a runner too: a runner may print a kept log later, or the output of a container.
     """
     sys.stdout, sys.stderr = CommandFree(sys.stdout), CommandFree(sys.stderr)
 
 
 def unwritten(*, after_fault: bool = False) -> StorageError | None:
-    """The fault of the first stream that did not take all of its text; it says nothing more."""
+    """Flush both streams; return the fault of the first that failed, and silence that stream."""
     for name, shown in STREAMS.items():
         stream = getattr(sys, name)
         try:
             if after_fault:
-                # an unbuffered stream has forgotten what it could not write
+                # An unbuffered stream does not remember what it failed to write, so try once more.
                 stream.write("\n")
             stream.flush()
         except OSError as error:
@@ -110,7 +114,11 @@ def unwritten(*, after_fault: bool = False) -> StorageError | None:
 
 
 def _silence(stream: io.TextIOWrapper) -> None:
-    """Else its text would be tried again at the end of the process, and change the exit code."""
+    """Point the stream to nowhere.
+
+    Otherwise Python writes the rest of its buffer at exit, and a second failure changes the exit
+    code.
+    """
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,4 +1,4 @@
-"""A call of this very program in a folder, as its user would type it."""
+"""Call this very program in a folder, as its user would type it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from gate.text.untrusted_text import safe_line
 
 SAID_BYTES = 64 * 1024
-# the stop is handed on, and it needs its time to put everything in order
+# The stop is forwarded to the call, which needs time to clean up its own runs.
 STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnCall:
-    """How a call ended: its exit code, how long it took, and the first line of its error."""
+    """How a call ended: exit code, duration, and the first error line without its prefix."""
 
     code: int
     wall_seconds: float
@@ -27,7 +27,10 @@ class OwnCall:
 
 
 def call_gate(folder: Path, variables: Mapping[str, str], *words: str) -> OwnCall:
-    """Run `repro-gate` with these words in a folder, to its end; a stop of this one stops it."""
+    """Run `repro-gate` with these arguments in a folder, and wait for its end.
+
+    If this process is stopped, the call is stopped too.
+    """
     began = time.monotonic()
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
@@ -40,6 +43,7 @@ def call_gate(folder: Path, variables: Mapping[str, str], *words: str) -> OwnCal
         )
         try:
             code = process.wait()
+        # BaseException: a signal or Ctrl-C must not leave the call running
         except BaseException:
             process.terminate()
             try:

@@ -1,6 +1,6 @@
-"""Asking a program one question: bounded in time and output, no shell, no secret of the gate.
+"""Ask a program one question, limited in time and output, without a shell or the gate's secrets.
 
-The question goes in on standard input, the answer comes back on standard output.
+The question goes to standard input, and the answer comes from standard output.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from gate.errors import AttestationError
 from gate.text.trackers import TRACKERS
 from gate.text.untrusted_text import safe_line
 
-# the step's inputs, what the runner and the gate keep secret, and the logins of a tracker and of
-# package indexes
+# Beginnings of variable names: the step's inputs, secrets of the runner and the gate, and logins of
+# trackers and package indexes.
 WITHHELD: Final = (
     *("INPUT_", "ACTIONS_", "REPRO_GATE_", "PYTHON"),
     *(tracker.prefix for tracker in TRACKERS),
@@ -33,9 +33,9 @@ WITHHELD: Final = (
 
 
 def without_secrets(variables: Mapping[str, str], *further: str) -> dict[str, str]:
-    """The variables but those with such a beginning, or with one of `further`.
+    """Return the variables without those whose names begin like `WITHHELD` or `further`.
 
-    A program's own credentials stay: a key service or a remote of data is reached with them.
+    A program's own credentials stay, because it needs them to reach a key service or a data remote.
     """
     withheld = (*WITHHELD, *further)
     return {name: value for name, value in variables.items() if not name.startswith(withheld)}
@@ -46,16 +46,17 @@ MAX_ANSWER_BYTES: Final = 64 * 1024
 KEPT_ERROR_BYTES: Final = 8 * 1024
 PIECE_BYTES: Final = 64 * 1024
 SHOWN_LINES: Final = 5
-# A variable with one of these words in its name holds what a program may print by mistake.
+# If a variable's name contains one of these words, its value is a secret that a program may print
+# by mistake.
 SECRET_WORDS: Final = ("TOKEN", "SECRET", "PASS", "KEY", "PIN", "CREDENTIAL")
 MIN_SECRET_CHARACTERS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A program by its name in messages; `variables` are the gate's, of which its own are left out.
+    """A program to ask; `name` is for messages, and `variables` are filtered before it gets them.
 
-    `seconds` is how long an answer may take.
+    `seconds` limits the whole answer.
     """
 
     name: str
@@ -64,7 +65,10 @@ class Program:
     seconds: float = SECONDS
 
     def ask(self, question: bytes, *words: str) -> bytes:
-        """What it prints, called with these words too; `AttestationError` unless it ends well."""
+        """Run the program with these further arguments and return its standard output.
+
+        Raises `AttestationError` if it cannot start, fails, prints too much or is too slow.
+        """
         environment = {
             **without_secrets(self.variables),
             "PATH": _search_path(self.variables),
@@ -72,13 +76,15 @@ class Program:
         try:
             process = subprocess.Popen(
                 (*self.argv, *words),
-                # a pipe and no file: a PIN may be in it
+                # A pipe rather than a file, because the question may contain a PIN.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environment,
-                # not the work tree: a relative path would be one of the commit under test
+                # Not the work tree, where a relative path would name a file of the commit under
+                # test.
                 cwd="/",
+                # a group of its own, so that `_end` can kill whatever the program started
                 start_new_session=True,
             )
         except OSError as error:
@@ -99,7 +105,11 @@ class Program:
         return answer
 
     def _collected(self, process: subprocess.Popen[bytes], question: bytes) -> tuple[bytes, bytes]:
-        """All of the answer, and the end of what it said beside it."""
+        """Write the question and collect the answer; also return the end of standard error.
+
+        All three pipes are served at once: a program may fill one of them before it reads the
+        question.
+        """
         end = time.monotonic() + self.seconds
         answer, said, asked = bytearray(), bytearray(), bytearray(question)
         with selectors.DefaultSelector() as ready:
@@ -136,16 +146,16 @@ class Program:
 
 
 def find_program(name: str, variables: Mapping[str, str]) -> str:
-    """The full path of a program by name or path; empty where none is that may be started."""
+    """Return a program's full path; empty if there is none, or if others could change it."""
     program = shutil.which(name, path=_search_path(variables))
     return program if program and nobody_elses(Path(program)) else ""
 
 
 def nobody_elses(path: Path) -> bool:
-    """Whether only root and this account can change a file or folder; no for one that is missing.
+    """Return whether only root and this account can change a file or folder; False if missing.
 
-    What a pull request had installed for its training belongs to another account, and stands on
-    the search path before all else (`container/start.py`).
+    Programs that a pull request installed for its training belong to another account, but come
+    first on the search path (`container/start.py`).
     """
     try:
         facts = path.stat()
@@ -156,7 +166,7 @@ def nobody_elses(path: Path) -> bool:
 
 def _search_path(variables: Mapping[str, str]) -> str:
     folders = variables.get("PATH", os.defpath).split(os.pathsep)
-    # a relative folder would be one of the commit under test
+    # A relative folder would be inside the commit under test.
     full = [
         folder for folder in folders if Path(folder).is_absolute() and nobody_elses(Path(folder))
     ]
@@ -169,34 +179,34 @@ def _present(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 def _closed(stream: object) -> None:
-    """The program learns from it that there is no more of its input."""
+    """Close a stream; for standard input, this tells the program that the question is complete."""
     if isinstance(stream, io.IOBase):
         stream.close()
 
 
 def _sent(descriptor: int, left: bytearray) -> bool:
-    """Write some of the question; whether there is more."""
+    """Write some of the question; return whether there is more to write."""
     try:
         count = os.write(descriptor, left[:PIECE_BYTES])
     except BlockingIOError:
         return True
     except BrokenPipeError:
-        # it may answer without reading, as for the public key
+        # The program may answer without reading, for example for the public key.
         return False
     del left[:count]
     return bool(left)
 
 
 def _received(descriptor: int, received: bytearray) -> bool:
-    """Read some of the answer; whether there may be more."""
+    """Read some of the answer; return whether there may be more."""
     piece = os.read(descriptor, PIECE_BYTES)
     received += piece
     return bool(piece)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of it behind, should it not have ended well; whatever it started goes too."""
-    # not polled: until somebody waits for it, nobody else can have its number
+    """Kill the program and everything it started, unless it has ended already."""
+    # Not polled before: as long as nobody has waited for the process, its number cannot be reused.
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -211,7 +221,7 @@ def _ended(code: int) -> str:
 
 
 def _last_lines(said: bytes, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What it said last, fit for a log: no control characters, and no secret of its environment."""
+    """Return the program's last lines for a log, without control characters and secrets."""
     text = said.decode("utf-8", "replace")
     for name, value in environment.items():
         if len(value) >= MIN_SECRET_CHARACTERS and any(word in name for word in SECRET_WORDS):

@@ -1,4 +1,4 @@
-"""The geometry of curves over the steps; the page's template turns it into SVG."""
+"""Compute the geometry of curves over the steps; the page's template turns it into SVG."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
-    """A label of an axis, at its place in the picture's units."""
+    """A label of an axis, and its position in picture units."""
 
     position: float
     label: str
@@ -29,9 +29,9 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """Maps `low` to `start` and `high` to `end`, in the picture's units.
+    """Maps `low` to `start` and `high` to `end`, in picture units.
 
-    A logarithmic scale wants `low` above zero and puts what is below it at `start`.
+    A logarithmic scale needs `low` above zero, and puts smaller values at `start`.
     """
 
     low: float
@@ -41,7 +41,7 @@ class Scale:
     logarithmic: bool = False
 
     def at(self, value: float) -> float:
-        """The place of a finite number, in tenths of a unit."""
+        """Return the position of a finite number, in tenths of a unit."""
         return round(self.start + self._share(value) * (self.end - self.start), 1)
 
     def _share(self, value: float) -> float:
@@ -56,41 +56,41 @@ class Scale:
         """The number in the middle of the picture."""
         if self.logarithmic:
             return 10 ** ((math.log10(self.low) + math.log10(self.high)) / 2)
-        # halved first: the sum of two large floats would be infinite
+        # Halved before adding, because the sum of two large floats would be infinite.
         return self.low / 2 + self.high / 2
 
 
 def ticks(scale: Scale, label: Callable[[float], str]) -> tuple[Tick, ...]:
-    """The ends and the middle of an axis, or the one value that there is."""
+    """Return the ends and the middle of an axis, or its only value."""
     values = (scale.middle,) if scale.high == scale.low else (scale.low, scale.middle, scale.high)
     return tuple(Tick(position=scale.at(value), label=label(value)) for value in values)
 
 
 def step_ticks(scale: Scale) -> tuple[Tick, ...]:
-    """The first, a middle and the last step of an axis; two of them may be one."""
+    """Return an axis's first, middle and last step, without duplicates."""
     steps = sorted({scale.low, float(round(scale.middle)), scale.high})
     return tuple(Tick(position=scale.at(step), label=f"{step:,.0f}") for step in steps)
 
 
 def axis_number(value: float) -> str:
-    """A number as an axis shows it, four digits at most."""
+    """Return a number as an axis shows it, with at most four digits."""
     return f"{value:.4g}"
 
 
 def is_thinned(steps: Sequence[int]) -> bool:
-    """Whether a series has more points than a picture shows."""
+    """Return whether a series has more points than a picture can show."""
     return len(steps) > 2 * BUCKETS
 
 
 def envelope(steps: Steps, values: Values, first: int, last: int) -> list[Pair]:
-    """The lowest and the highest value of each of `BUCKETS` stretches of steps, in their order.
+    """Return the lowest and the highest value in each of `BUCKETS` stretches of steps, in order.
 
-    A stretch with a value that is not finite has one such value in the result as well, so that
-    none of them vanishes among its neighbours.
+    If a stretch has values that are not finite, the first of them is returned too, so that it does
+    not disappear.
     """
     width = (last - first + 1) / BUCKETS
     buckets = ((steps - first) / width).astype(np.int64)
-    # a hundred thousand points, but a few hundred stretches
+    # numpy finds the bounds: there may be a hundred thousand points, but only hundreds of stretches
     bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(steps)]
     kept = [
         begin + place for begin, end in pairwise(bounds) for place in _extremes(values[begin:end])
@@ -99,9 +99,9 @@ def envelope(steps: Steps, values: Values, first: int, last: int) -> list[Pair]:
 
 
 def _extremes(stretch: Values) -> list[int]:
-    """The places of the least and the greatest number, and of the first that is not finite."""
+    """Return the indexes of the smallest, the largest, and the first number that is not finite."""
     finite = np.isfinite(stretch)
-    # one is enough to draw the gap, and none would hide a NaN behind its neighbours
+    # One is enough to draw the gap; without it a NaN would disappear among its neighbours.
     kept = {*np.flatnonzero(~finite)[:1].tolist()}
     places = np.flatnonzero(finite)
     if len(places):
@@ -111,14 +111,14 @@ def _extremes(stretch: Values) -> list[int]:
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most `most` places among `count`, the first and the last included, evenly spaced."""
+    """Return at most `most` evenly spaced indexes below `count`, with the first and the last."""
     if count <= most:
         return list(range(count))
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
 
 
 WIDTH, HEIGHT = 720, 210
-# at the right stand the names of the curves
+# the names of the curves are in the right margin
 LEFT, RIGHT, TOP, BOTTOM = 116, 96, 14, 46
 MARK_HEIGHT, TITLE_HEIGHT, LABEL_HEIGHT = 20, 20, 18
 MAX_TITLE = 48
@@ -128,9 +128,9 @@ EQUAL = "equal"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A series to draw: a name, values at steps (not finite: a gap), and words for its legend.
+    """A series to draw: name, steps, values (not finite: a gap), and words for its legend.
 
-    `style` is a number of `page_sources.style_of`: a run looks the same in every picture.
+    `style` is a number from `page_sources.style_of`, so that a run looks the same in every picture.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """A step that is pointed out."""
+    """A step to point out, with a label."""
 
     step: int
     label: str
@@ -150,9 +150,9 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnLine:
-    """A line as SVG path data; `gaps` marks above the picture where a value is not finite.
+    """A line as SVG path data; `gaps` has marks above the picture for values that are not finite.
 
-    Its name stands at `label_y`, right of the picture; None for a line without a finite value.
+    Its name is at `label_y`, right of the picture. A line without a finite value has None.
     """
 
     name: str
@@ -165,7 +165,7 @@ class DrawnLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnMark:
-    """A mark's place; its label stands at `y`, `anchor` says on which side of it."""
+    """A mark's position; its label is at `y`, on the side that `anchor` names."""
 
     x: float
     y: float
@@ -177,7 +177,7 @@ class DrawnMark:
 class Chart:
     """Lines over the steps in a picture of WIDTH by HEIGHT units, with axes and words.
 
-    The title of the upright axis and the labels of marks are in `head` units above it, so that
+    The vertical axis's title and the marks' labels are in the `head` units above the picture, where
     they hide no line.
     """
 
@@ -191,7 +191,7 @@ class Chart:
 
     @property
     def head(self) -> int:
-        """The room above the picture that the axis' title and the labels of its marks take."""
+        """The height above the picture that the axis's title and the marks' labels need."""
         return TITLE_HEIGHT + MARK_HEIGHT * len(self.marks)
 
 
@@ -203,9 +203,9 @@ def chart(
     y_title: str = "",
     distances: bool = False,
 ) -> Chart:
-    """Lay lines out over one another. `distances` are drawn on a logarithmic axis from zero up.
+    """Lay out several lines in one picture; `distances` uses a logarithmic axis above zero.
 
-    The upright axis is called `y_title`, or like the whole.
+    The vertical axis is called `y_title`, or `title` if that is empty.
     """
     steps = [edge(line.steps) for line in lines if line.steps for edge in (min, max)]
     x = Scale(low=min(steps, default=0), high=max(steps, default=0), start=LEFT, end=WIDTH - RIGHT)
@@ -228,19 +228,19 @@ Curve = tuple[Steps, Values]
 
 
 def _curve(line: Line) -> Curve:
-    """The points in the order of their steps, which evidence of another job only claims to have."""
+    """Return the points sorted by step: evidence of another job only claims to be sorted."""
     steps = np.asarray(line.steps, np.int64)
     order = np.argsort(steps, kind="stable")
     return steps[order], np.asarray(line.values, np.float64)[order]
 
 
 def _cut(title: str) -> str:
-    """A title that fits above the picture: a drawing neither breaks a line nor cuts it."""
+    """Return a title that fits above the picture, where text is neither wrapped nor clipped."""
     return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
 
 
 def _labelled(curves: list[Curve], drawn: list[DrawnLine], y: Scale) -> tuple[DrawnLine, ...]:
-    """Each line with its name where it ends; of several near each other one below the other."""
+    """Return each line with its name at its end, and names that would overlap moved apart."""
     ends = {}
     for place, (_, values) in enumerate(curves):
         finite = values[np.isfinite(values)]
@@ -251,7 +251,7 @@ def _labelled(curves: list[Curve], drawn: list[DrawnLine], y: Scale) -> tuple[Dr
     for place in order:
         floor = ends[place] = max(ends[place], floor)
         floor += LABEL_HEIGHT
-    # what was pushed below the picture pushes the others up again
+    # Names that were pushed below the picture push the others up again.
     ceiling = float(HEIGHT - BOTTOM)
     for place in reversed(order):
         ceiling = ends[place] = min(ends[place], ceiling)
@@ -265,11 +265,10 @@ def _plain_scale(values: Values) -> Scale:
 
 
 def _distance_scale(values: Values) -> Scale:
-    """From a decade below the smallest distance, so that the ground is left for `equal`."""
+    """Return a scale from a decade below the smallest distance: the bottom is left for `equal`."""
     positive = values[values > 0]
     least, most = (float(positive.min()), float(positive.max())) if len(positive) else (1.0, 1.0)
-    # the smallest positive float has no tenth
-    # not zero: a logarithm needs something above it
+    # A logarithm needs a number above zero, and a tenth of the smallest positive float is zero.
     low = max(least / DECADE, math.ulp(0.0))
     high = max(most, low * DECADE)
     return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP, logarithmic=True)
@@ -283,7 +282,7 @@ def _y_ticks(y: Scale, values: Values, *, distances: bool) -> tuple[Tick, ...]:
 
 
 def _notes(lines: tuple[Line, ...], curves: list[Curve]) -> tuple[str, ...]:
-    """What a reader must know to take the picture for what it is."""
+    """Return notes on gaps and thinned lines, without which a reader would misread the picture."""
     notes = [
         f"{line.name} has {count(gaps, 'value')} that {'is' if gaps == 1 else 'are'} not finite, "
         "marked above the curve."
@@ -315,7 +314,7 @@ def _drawn(line: Line, curve: Curve, x: Scale, y: Scale) -> DrawnLine:
 
 
 def _path(pairs: list[Pair], x: Scale, y: Scale) -> str:
-    """Path data with a piece for each run of neighbouring finite values."""
+    """Return path data with a separate piece for each run of consecutive finite values."""
     words: list[str] = []
     opened = False
     for step, value in pairs:
@@ -323,7 +322,7 @@ def _path(pairs: list[Pair], x: Scale, y: Scale) -> str:
             opened = False
             continue
         place = f"{x.at(step)},{y.at(value)}"
-        # a piece of one point has no length: a line of length zero shows as a dot
+        # A piece with a single point has no length; `h0` draws it as a dot.
         words.append(place if opened else f"M{place}h0L{place}")
         opened = True
     return " ".join(words)

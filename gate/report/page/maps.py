@@ -1,8 +1,8 @@
-"""Which tensors of which layer differ, and fingerprints over the steps.
+"""Maps of the tensors that differ, by layer, and of fingerprints over the steps.
 
-A name is taken apart at its last dot (`model/0/head.weight`: layer `head`, what `weight`), or at
-its last slash (`optimizer/0/state/1/exp_avg`: layer `1`, what `exp_avg`). Where the harness told
-the name of the optimizer's parameter 1, the layer is called by that.
+A name is split at its last dot (`model/0/head.weight`: layer `head`, column `weight`), or at its
+last slash (`optimizer/0/state/1/exp_avg`: layer `1`, column `exp_avg`). If the harness reported the
+name of the optimizer's parameter 1, the layer is shown under that name.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MAX_MAPS = 8
 MAX_LAYERS = 150
 MAX_COLUMNS = 16
 NOT_HERE = ""
-# the powers of ten that part the shades: the rounding of float32 is about 1e-7, of bfloat16 1e-2
+# Powers of ten that separate the shades. The rounding of float32 is about 1e-7, of bfloat16 1e-2.
 DECADES = range(-7, -1)
 HEATS = (
     f"below 1e{DECADES[0]}",
     *(f"1e{low} to 1e{low + 1}" for low in DECADES[:-1]),
     f"1e{DECADES[-1]} and more",
 )
-# the rest is folded: a page is read from its top
+# Further rows are folded, because a page is read from the top.
 OPEN_ROWS = 16
 WORDS = {
     TensorChange.MISSING: "missing",
@@ -45,9 +45,9 @@ DIGITS = re.compile(r"([0-9]+)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapCell:
-    """A tensor: `kind` is `none`, `equal`, that of a `TensorChange`, or `heat0` and so on.
+    """A tensor; `kind` is `none`, `equal`, the value of a `TensorChange`, or `heat0` and so on.
 
-    A heat's number is the place of the tensor's relative L2 among `HEATS`.
+    A heat's number is the index in `HEATS` for the tensor's relative L2.
     """
 
     kind: str
@@ -56,9 +56,9 @@ class MapCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerMap:
-    """One part of the state; `omitted` counts layers and columns that are not shown.
+    """The map of one part of the state; `omitted` counts layers and columns that are not shown.
 
-    `summary` says in words how much of it differs; `folded` maps show no more than that at first.
+    `summary` says in words how much differs. A `folded` map shows only that at first.
     """
 
     title: str
@@ -73,9 +73,9 @@ class LayerMap:
 class DifferenceMap:
     """The maps of one comparison.
 
-    `heats` are the words of the legend, `unlisted` counts tensors whose numbers were not kept.
-    There are no heats where only digests are there of one side: such a map shows what differs and
-    not how far, and `why_no_distances` says so.
+    `heats` has the words of the legend, and `unlisted` counts tensors whose distances were not
+    kept. If only digests of a side are known, there are no heats: the map shows what differs but
+    not how far, and `why_no_distances` gives the reason.
     """
 
     expected: str
@@ -91,17 +91,17 @@ Place = tuple[str, str, str]
 
 
 def difference_map(verdict: Verdict, sources: PageSources) -> DifferenceMap | None:
-    """The map of the most telling comparison whose tensors differ, or None."""
+    """Return the map of the most informative comparison whose tensors differ, or None."""
     comparison = next((candidate for candidate in differing(verdict) if candidate.tensors), None)
     if comparison is None:
         return None
-    # the states that were compared by their numbers are the strict runs'
+    # only the states of the two strict runs are compared number by number
     distance = sources.distance if comparison is verdict.repeat else None
     parts: dict[str, dict[Place, MapCell]] = {}
     for name, cell in _cells(comparison, sources, distance).items():
         place = taken_apart(name)
         parts.setdefault(place[0], {})[place] = cell
-    # what differs first: of many parts the first ones are shown
+    # Parts that differ come first, because only the first `MAX_MAPS` are shown.
     order = sorted(parts, key=lambda part: (not _any_differs(parts[part].values()), part))
     names = short_names(sources.parameter_names)
     maps = [_layer_map(part, parts[part], names) for part in order[:MAX_MAPS]]
@@ -119,7 +119,7 @@ def difference_map(verdict: Verdict, sources: PageSources) -> DifferenceMap | No
 
 
 def taken_apart(name: str) -> Place:
-    """Part, layer and what, such as `state/model/0`, `head` and `weight`."""
+    """Split a name into part, layer and column, such as `state/model/0`, `head` and `weight`."""
     above, _, last = name.rpartition("/")
     layer, dot, what = last.rpartition(".")
     if dot:
@@ -131,7 +131,7 @@ def taken_apart(name: str) -> Place:
 def _cells(
     comparison: Comparison, sources: PageSources, distance: StateDistance | None
 ) -> dict[str, MapCell]:
-    """Every tensor of the reference as equal, over it what differs, over that how far it does."""
+    """Return all tensors of the reference as equal, overwritten by differences, then distances."""
     known: tuple[TensorDigest, ...] = ()
     if sources.reference is not None:
         known = sources.reference.checkpoint.tensors
@@ -142,7 +142,7 @@ def _cells(
     }
     moved |= _settings(comparison, sources, moved)
     measured = distance.tensors if distance is not None else ()
-    # the digests say what differs; a number for another tensor is not shown
+    # The digests decide what differs, so a distance of any other tensor is not shown.
     heats = {tensor.name: heat_cell(tensor) for tensor in measured if tensor.name in moved}
     return cells | moved | heats
 
@@ -150,7 +150,7 @@ def _cells(
 def _settings(
     comparison: Comparison, sources: PageSources, moved: Mapping[str, MapCell]
 ) -> dict[str, MapCell]:
-    """The settings of an optimizer that differ, with both numbers: a baseline keeps these too."""
+    """Return the optimizer settings that differ, with both numbers, which a baseline has too."""
     before, after = sources.settings(comparison.expected), sources.settings(comparison.observed)
     return {
         name: MapCell(kind=cell.kind, text=f"{before[name]} → {after[name]}")
@@ -160,7 +160,7 @@ def _settings(
 
 
 def heat_cell(tensor: TensorDistance) -> MapCell:
-    """The tensor's relative L2, in words and as a shade."""
+    """Return the tensor's relative L2, as text and as a shade."""
     if tensor.relative_l2 is None:
         return MapCell(kind="changed", text="≠ NaN, ∞" if tensor.finiteness_moved else "≠")
     heat = sum(tensor.relative_l2 >= 10.0**decade for decade in DECADES)
@@ -203,7 +203,7 @@ def _summary(cells: Collection[MapCell]) -> str:
 
 
 def _with_long_ones_folded(maps: list[LayerMap]) -> tuple[LayerMap, ...]:
-    """What differs stays open as far as there is room, the first in any case."""
+    """Return the maps with long ones folded; the first map that differs always stays open."""
     rows, shown = 0, []
     for place, layer_map in enumerate(maps):
         rows += min(len(layer_map.rows), OPEN_ROWS)
@@ -218,9 +218,9 @@ def _any_differs(cells: Iterable[MapCell]) -> bool:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key that puts layer 10 behind layer 9."""
+    """Return a sort key that puts layer 10 after layer 9."""
     return [
-        # eighteen digits: Python reads no number of more than 4,300 (CVE-2020-10735)
+        # Eighteen digits: Python refuses to convert more than 4,300 (CVE-2020-10735).
         (int(piece[:18]), "") if DIGITS.fullmatch(piece) else (-1, piece)
         for piece in DIGITS.split(name)
     ]
@@ -234,7 +234,7 @@ MAX_FINGERPRINTS = 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """Neighbouring stretches of steps of one kind: `equal` or `differs`."""
+    """Consecutive stretches of steps of one kind, `equal` or `differs`."""
 
     kind: str
     x: float
@@ -243,7 +243,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FingerprintRow:
-    """One fingerprint, its bars, and the same in words."""
+    """One fingerprint with its bars, and the same in words."""
 
     name: str
     y: int
@@ -263,7 +263,7 @@ class FingerprintMap:
 
 
 def fingerprint_map(verdict: Verdict, sources: PageSources) -> FingerprintMap | None:
-    """The fingerprints of the most telling comparison that differs and has both sides."""
+    """Return the fingerprints of the most informative differing comparison with both sides."""
     for comparison in differing(verdict):
         left, right = sources.side(comparison.expected), sources.side(comparison.observed)
         if left is not None and right is not None:
@@ -272,7 +272,7 @@ def fingerprint_map(verdict: Verdict, sources: PageSources) -> FingerprintMap | 
 
 
 def equalities(left: StepDigests, right: StepDigests) -> dict[str, dict[int, bool]]:
-    """For each fingerprint that both sides observed, whether it was equal at each common step."""
+    """Map each common fingerprint to whether it was equal, for each step that both observed."""
     theirs = {digest.step: digest.with_parameters for digest in right.observed}
     equal_steps: dict[str, dict[int, bool]] = {}
     for digest in left.observed:
@@ -289,7 +289,7 @@ def _map(comparison: Comparison, equal_steps: dict[str, dict[int, bool]]) -> Fin
         return None
     first, last = min(every), max(every)
     columns = min(COLUMNS, last - first + 1)
-    # each step has a width of its own: one step alone would otherwise be a line without any
+    # Each step has a width, so that a single step is visible too.
     x = Scale(low=first, high=last + 1, start=LEFT, end=WIDTH - RIGHT)
     names = sorted(equal_steps, key=order_of)
     rows = tuple(
@@ -312,7 +312,7 @@ def _row(name: str, steps: dict[int, bool], y: int, grid: tuple[Scale, int]) -> 
     kinds: dict[int, str] = {}
     for step, equal in steps.items():
         column = int((step - x.low) / width)
-        # one step that differs marks its whole stretch: it must not vanish
+        # One step that differs marks its whole stretch, so that it does not disappear.
         if not equal or column not in kinds:
             kinds[column] = "equal" if equal else "differs"
     bars = []
@@ -327,14 +327,14 @@ def _row(name: str, steps: dict[int, bool], y: int, grid: tuple[Scale, int]) -> 
 
 
 def _step_ticks(x: Scale) -> tuple[Tick, ...]:
-    """The first, the middle and the last step, each under the middle of its own width."""
+    """Return the first, the middle and the last step, each below the centre of its width."""
     half = x.at(x.low + 1) - x.at(x.low)
     inner = Scale(low=x.low, high=x.high - 1, start=x.start + half / 2, end=x.end - half / 2)
     return step_ticks(inner)
 
 
 def _stretches(kinds: dict[int, str]) -> list[tuple[int, str, int]]:
-    """Column, kind and running number: neighbours of one kind have one difference of the two."""
+    """Return (column, kind, running number); neighbours have an equal column minus number."""
     return [(column, kinds[column], place) for place, column in enumerate(sorted(kinds))]
 
 

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no script, no address, no other file."""
+"""Render the report as one self-contained HTML page: no script, no address, no other file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PageLimits:
     curves: int
 
 
-# tried in this order: the first page that is small enough is taken
+# Tried in this order, until a page is small enough.
 PAGE_LIMITS = (
     PageLimits(rows=Limits(deltas=2_000, rows=500), curves=MAX_CURVES),
     PageLimits(rows=Limits(deltas=500, rows=300), curves=MAX_CURVES),
@@ -71,10 +71,10 @@ def page_html(
     gate_id: str = "default",
     sources: PageSources | None = None,
 ) -> str:
-    """The page, below 2 MB of UTF-8: what does not fit is counted.
+    """Return the page, at most `PAGE_BYTES` of UTF-8 if possible; what does not fit is counted.
 
-    Every value is stripped of what cannot be seen, then escaped by the template. Without
-    `sources` there are the verdict's own curves and tables only.
+    The template strips invisible characters from every value and escapes it. Without `sources`, the
+    page only has the verdict's own curves and tables.
     """
     shown_sources = sources or PageSources()
     drawn = _pictures(verdict, shown_sources)
@@ -91,14 +91,14 @@ def page_html(
                 "gate_id": gate_id,
                 "left_out": not_run_words(verdict.not_run),
                 "why_left_out": why_not_run(verdict.not_run),
-                # of our own words: it becomes a class name,
-                # and classes are not for text of the training
+                # One of our own words: it becomes a class name, where the training's text must not
+                # be.
                 "tone": _tone(verdict),
                 "explaining": _explaining(report),
                 "run_url": safe_url(report.run_url),
                 "steps": [(step.text, command_lines(step.command)) for step in report.next_steps],
                 "verify": command_lines(report.verify_command),
-                # pictures are most of a page's bytes, so they are what is cut with the rows
+                # Pictures make up most of a page's bytes, so they are cut together with the rows.
                 "metrics": drawn["metrics"][: limits.curves],
                 "metrics_omitted": max(0, len(verdict.series) - limits.curves),
                 "tables": [
@@ -119,21 +119,21 @@ def _tone(verdict: Verdict) -> str:
 
 
 def _with_parameters(report: Report, rename: Callable[[str], str]) -> Report:
-    """The report with an optimizer's state called by its parameters: the verdict has numbers."""
+    """Return the report with an optimizer's state named by its parameters, not by numbers."""
     return replace(
         report, sections=tuple(cells_renamed(section, rename) for section in report.sections)
     )
 
 
 def _without_moved_rows(report: Report) -> Report:
-    """The report without lines that stand elsewhere in the page: below as a table, or above."""
+    """Return the report without overview rows that the page shows elsewhere."""
     moved = (TITLE, NOT_RUN)
     rows = tuple(row for row in report.overview.rows if row[0].text not in moved)
     return replace(report, overview=replace(report.overview, rows=rows, total=len(rows)))
 
 
 def _explaining(report: Report) -> list[Section]:
-    """The sections that stand before all others, without a remedy that a next step gives."""
+    """Return the sections that come first, without a remedy that is already a next step."""
     said = " ".join(step.text for step in report.next_steps).casefold()
     return [_without_said(section, said) for section in report.sections if section.anchor]
 
@@ -150,9 +150,9 @@ def _without_said(section: Section, said: str) -> Section:
 
 
 def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
-    """What is drawn, laid out once however often the page is tried, and the frames' sizes."""
+    """Return the pictures, laid out only once for all tries, and the sizes of their frames."""
     marks, main = first_differences(verdict), verdict.main_series
-    # the first one is seen at once, so it is the one that the answers speak of
+    # The first metric is seen at once, so it is the one that the answers mention.
     order = sorted(verdict.series, key=lambda series: series is not main)
     return {
         "metrics": [metric_picture(series, sources, marks) for series in order[:MAX_CURVES]],
@@ -166,18 +166,19 @@ def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
     }
 
 
-# rows of a table and number of metrics drawn, tried in this order until the page is small enough
+# Numbers of table rows and of drawn metrics, tried in this order until the page is small enough.
 LIMITS = ((500, 12), (200, 8), (50, 4), (10, 1))
 
 
 def compare_page(compared: ComparedCommits, runs: tuple[RunEvidence, ...]) -> str:
-    """The page, below 2 MB of UTF-8: what does not fit is counted."""
+    """Return the page of a comparison, at most `PAGE_BYTES` of UTF-8 if possible."""
     pictures, times = _compared_pictures(compared, runs), _times(runs)
     page = ""
     for rows, drawn in LIMITS:
         page = template("compare.html").render(
             headline=compared_headline(compared),
-            # told, not judged: green is for equal bits and no other answer is a failure
+            # A comparison judges nothing: green is for equal bits, and no other answer is a
+            # failure.
             tone="pass" if compared.closeness is Closeness.EQUAL else "told",
             sentences=compared_sentences(compared),
             facts=compared_facts(compared),
@@ -196,7 +197,7 @@ def compare_page(compared: ComparedCommits, runs: tuple[RunEvidence, ...]) -> st
 def _compared_pictures(
     compared: ComparedCommits, runs: tuple[RunEvidence, ...]
 ) -> list[MetricPicture]:
-    """Base and head of each metric, of the first strict run of each; the loss before all others."""
+    """Return curves of base and head for each metric, from their first strict runs; loss first."""
     sides = [
         {series.name: series for series in run.metrics}
         for run in (_strict(runs, Commit.BASE), _strict(runs, Commit.HEAD))
@@ -221,7 +222,7 @@ def _strict(runs: tuple[RunEvidence, ...], commit: Commit) -> RunEvidence:
 
 
 def _times(runs: tuple[RunEvidence, ...]) -> TimesPicture | None:
-    """A row for each kind: the steps of all its runs together."""
+    """Return a row for each kind of run, with the steps of all its runs together."""
     return times_picture(
         TimedSteps(
             label=f"{commit.value} {mode.value}",

@@ -1,4 +1,4 @@
-"""What a page is drawn from, besides the verdict: all of it may be missing."""
+"""What a page shows in addition to the verdict; all of it may be missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LOOKS = (
     BASELINE_SIDE,
     *(label_of(RunMode.STRICT, number, Commit.BASE) for number in (1, 2)),
 )
-# two commits that are compared look as two runs of a gate do: the second over the first
+# In a comparison, the two commits look like two runs in a gate's page: the second drawn over the
+# first.
 COMPARED = {
     "base": 0,
     "head": 1,
@@ -29,35 +30,35 @@ COMPARED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageSources:
-    """The runs' evidence, the baseline's entry, and how far the strict runs' states are apart."""
+    """The runs' evidence, the baseline's entry, and the distance of the strict runs' states."""
 
     runs: tuple[RunEvidence, ...] = ()
     entry: BaselineEntry | None = None
     distance: StateDistance | None = None
 
     def side(self, name: str) -> RunEvidence | BaselineEntry | None:
-        """A run by its label, or the baseline's entry."""
+        """Return a run by its label, or the baseline's entry."""
         if name == BASELINE_SIDE:
             return self.entry
         return next((run for run in self.runs if run.run.label == name), None)
 
     def settings(self, name: str) -> Mapping[str, str]:
-        """The numbers of a side's optimizer settings, by the name of their leaf."""
+        """Return a side's numeric optimizer settings, by the name of their leaf."""
         side = self.side(name)
         return {} if side is None else side.checkpoint.optimizer_settings
 
     @property
     def reference(self) -> RunEvidence | None:
-        """The run that the others are held against."""
+        """The run with which the others are compared."""
         return next((run for run in self.runs if run.run.label == FIRST_STRICT), None)
 
     @property
     def parameter_names(self) -> Mapping[str, str]:
-        """For the place of a parameter's state in an optimizer, the leaf that is the parameter."""
+        """Maps the place of a parameter's state in an optimizer to the parameter's own leaf."""
         return self.reference.parameter_names if self.reference is not None else {}
 
     def series(self, metric: str) -> tuple[tuple[str, MetricSeries], ...]:
-        """Every series of that name: the reference's, the baseline's, then the others'."""
+        """Return every series with this name: the reference's, the baseline's, then the others'."""
         order = sorted(self.runs, key=lambda run: run.run.label != FIRST_STRICT)
         sides = [(run.run.label, run.metrics) for run in order]
         if self.entry is not None:
@@ -71,13 +72,13 @@ class PageSources:
 
 
 def page_sources(verdict: Verdict, evidence: EvidenceSet, baseline: Baseline | None) -> PageSources:
-    """The sources of a page; the entry is the one that the verdict says it was held against."""
+    """Return a page's sources, with the baseline entry that the verdict names."""
     facts = verdict.baseline_facts
     distance = evidence.apart.distance if evidence.apart else None
     if facts is None or baseline is None:
         return PageSources(runs=evidence.runs, distance=distance)
     identity = (facts.commit, facts.recorded_at)
-    # by what the verdict says of it: the page must show the entry that decided
+    # Found by the verdict's facts, because the page must show the entry that decided.
     matching = (
         entry for entry in baseline.entries if (entry.commit, entry.recorded_at) == identity
     )
@@ -85,7 +86,7 @@ def page_sources(verdict: Verdict, evidence: EvidenceSet, baseline: Baseline | N
 
 
 def differing(verdict: Verdict) -> tuple[Comparison, ...]:
-    """The comparisons of this verdict whose sides differ, the most telling first."""
+    """Return the verdict's comparisons whose sides differ, the most informative first."""
     known = (verdict.repeat, verdict.base_run, verdict.baseline)
     return tuple(
         comparison for comparison in known if comparison is not None and comparison.differs
@@ -93,7 +94,7 @@ def differing(verdict: Verdict) -> tuple[Comparison, ...]:
 
 
 def style_of(name: str) -> int:
-    """The number of a run's look, the same in every picture; 7 is everybody else's."""
+    """Return the number of a run's style, the same in every picture; other runs share the last."""
     if name in COMPARED:
         return COMPARED[name]
     return LOOKS.index(name) if name in LOOKS else len(LOOKS)

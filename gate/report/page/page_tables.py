@@ -1,4 +1,4 @@
-"""The full tables that only the page has room for: the runs' evidence side by side."""
+"""Tables that only the page has room for: the runs' evidence side by side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GIBIBYTE = 2**30
 
 
 def page_sections(verdict: Verdict, sources: PageSources, limits: Limits) -> tuple[Section, ...]:
-    """Every table of the evidence that has rows."""
+    """Return every table of the evidence that has rows."""
     made = (
         _measured(sources, limits),
         _metrics(sources, limits),
@@ -93,7 +93,7 @@ def _metric_row(label: str, series: MetricSeries) -> Row:
         ends = (NOTHING,) * 4
     else:
         values = points.values
-        # a NaN is neither low nor high
+        # a NaN is neither the lowest nor the highest value
         numbers = [value for value in values if not math.isnan(value)] or [math.nan]
         first, last, low, high = values[0], values[-1], min(numbers), max(numbers)
         ends = (repr(first), repr(last), repr(low), repr(high))
@@ -108,7 +108,7 @@ def _metric_row(label: str, series: MetricSeries) -> Row:
 
 
 def _tensors(verdict: Verdict, sources: PageSources, limits: Limits) -> Section:
-    """Every leaf of the first strict run's state, and whether the other sides have the same."""
+    """Return each leaf of the first strict run's state, and whether the other sides equal it."""
     comparisons = [
         comparison
         for comparison in (verdict.repeat, verdict.base_run, verdict.baseline)
@@ -134,7 +134,7 @@ def _tensors(verdict: Verdict, sources: PageSources, limits: Limits) -> Section:
 
 
 def _distances(sources: PageSources, limits: Limits) -> Section:
-    """By how much the numbers of the two strict runs' states differ, worst first."""
+    """Return how far each tensor differs between the two strict runs' states, worst first."""
     listed = sources.distance.tensors if sources.distance is not None else ()
     rows = (
         (
@@ -156,12 +156,12 @@ def _distances(sources: PageSources, limits: Limits) -> Section:
 
 
 def _environment(sources: PageSources, limits: Limits) -> Section:
-    """Every part of the environment on every side; a part that is not the same says so."""
+    """Return every part of the environment on every side, marking parts that are not the same."""
     sides = [(run.run.label, run.environment) for run in sources.runs]
     if sources.entry is not None:
         sides.insert(0, (BASELINE_SIDE, sources.entry.environment))
     names = sorted({name for _, here in sides for name in here.parts})
-    # as the comparison sees it: of packages only those count that the training imports
+    # As in the comparison, only packages count that the training imports.
     moved = {name for _, here in sides[1:] for name in sides[0][1].moved(here)}
     rows = [
         _side_by_side(
@@ -183,7 +183,7 @@ def _side_by_side(name: str, values: list[str], *, same: bool) -> Row:
 
 
 def _devices(sources: PageSources, limits: Limits) -> Section:
-    """Each GPU that a process of the first run could see, and whether it used it."""
+    """Return each GPU that a process of the first run saw, and whether the process used it."""
     headings = ("Rank", "Process", "GPU", "Name", "Capability", "Memory, GiB", "Slice", "Used")
     rows = (
         (
@@ -204,7 +204,7 @@ def _devices(sources: PageSources, limits: Limits) -> Section:
 
 
 def _knobs(sources: PageSources, limits: Limits) -> Section:
-    """What the first process of each run had, as it attested it."""
+    """Return the knobs of each run's first process, as it attested them."""
     sides = [(run.run.label, _settings(run.processes[0])) for run in sources.runs if run.processes]
     names = sorted({name for _, settings in sides for name in settings})
     rows = (
@@ -257,7 +257,7 @@ def _children(sources: PageSources, limits: Limits) -> Section:
 
 
 def _notes(sources: PageSources, limits: Limits) -> Section:
-    """What was left out of the evidence, and what a process could not do."""
+    """Return what was left out of the evidence, and what a process could not do."""
     rows: list[Row] = []
     for run in sources.runs:
         notes = (*run.notes, *run.left_out)

@@ -1,4 +1,4 @@
-"""What the runs did over their steps: metrics, memory, and the distribution of step times."""
+"""Charts of the runs over their steps: metrics, memory, and the distribution of step times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MEMORY_UNIT = "GiB"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricPicture:
-    """A metric: its curves, how far the runs are from the reference, and the numbers themselves."""
+    """A metric: its curves, the runs' distances from the reference, and a table of numbers."""
 
     name: str
     source: str
@@ -45,11 +45,11 @@ class MetricPicture:
 
 
 def first_differences(verdict: Verdict) -> tuple[Mark, ...]:
-    """The steps at which comparisons first differ, each with what differs there from what."""
+    """Return the steps at which comparisons first differ, labelled with what differs."""
     pairs: dict[tuple[int, str], list[str]] = {}
     for comparison in differing(verdict):
         if comparison.first_step is not None:
-            # equal runs are one curve, which has this name
+            # equal runs are drawn as one curve, which has this name
             whole = comparison is not verdict.repeat and not _repeat_differs(verdict)
             key = comparison.first_step, THIS_CHANGE if whole else comparison.observed
             pairs.setdefault(key, []).append(comparison.expected)
@@ -66,7 +66,7 @@ def _repeat_differs(verdict: Verdict) -> bool:
 def metric_picture(
     summary: SeriesSummary, sources: PageSources, marks: tuple[Mark, ...]
 ) -> MetricPicture:
-    """One metric of the verdict with all runs that have it; without evidence its own curve."""
+    """Return one metric with all runs that have it, or without evidence the verdict's own curve."""
     known = sources.series(summary.name)
     if known:
         return series_picture(known, summary.last_decimal, marks, own=_own_runs(sources))
@@ -81,7 +81,7 @@ def metric_picture(
 
 
 def _own_runs(sources: PageSources) -> frozenset[str]:
-    """The runs of this change that went all the way: no interrupted one, and no resumed one."""
+    """Return this change's complete runs, without interrupted and resumed ones."""
     steps = len(sources.reference.steps) if sources.reference is not None else 0
     return frozenset(
         run.run.label
@@ -97,9 +97,9 @@ def series_picture(
     *,
     own: frozenset[str] = frozenset(),
 ) -> MetricPicture:
-    """One metric of several sides by their names; the first is what the others are held against.
+    """Return one metric of several named sides; the others are compared with the first.
 
-    Sides that are equal are one curve. `own` are the names of this change's runs.
+    Equal sides become one curve. `own` are the names of this change's runs.
     """
     drawn = _drawn_once(known, own)
     against, named = known[0][1], drawn[0].name
@@ -109,7 +109,7 @@ def series_picture(
         if _first_apart(curve.series, against) is not None
     }
     lines = tuple(_line(curve, drawn[0], apart.get(curve.name)) for curve in drawn)
-    # a series that only ends earlier is nowhere at a distance
+    # A series that only ends earlier has no distance at any common step.
     distant = tuple(line for line in apart.values() if any(line.values))
     return MetricPicture(
         name=against.name,
@@ -130,7 +130,7 @@ def series_picture(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Drawn:
-    """A curve: its name, the look of its first side, what else is equal to it, its numbers."""
+    """A curve: its name, its first side (for the style), its equal sides, and its numbers."""
 
     name: str
     first: str
@@ -139,10 +139,10 @@ class _Drawn:
 
 
 def _drawn_once(known: tuple[tuple[str, MetricSeries], ...], own: frozenset[str]) -> list[_Drawn]:
-    """One curve for all sides with equal numbers, in the order of the first of each."""
+    """Return one curve for all sides with equal numbers, in the order of their first sides."""
     groups: list[list[tuple[str, MetricSeries]]] = []
     for side in known:
-        # a step that is missing on one side makes another curve of it
+        # a step that only one side has makes the sides different curves
         same = (group for group in groups if _first_apart(side[1], group[0][1]) is None)
         group = next(same, None)
         groups.append([side]) if group is None else group.append(side)
@@ -184,7 +184,7 @@ def _line(curve: _Drawn, reference: _Drawn, apart: Line | None) -> Line:
     if apart is not None:
         first = _first_apart(curve.series, reference.series)
         words += f"; differs from {reference.name} from step {first} on"
-        # no distance at a step that only one of them has
+        # steps that only one side has give no distance
         words += f": {apart.words}" if any(apart.values) else ""
     return Line(
         name=curve.name,
@@ -196,7 +196,7 @@ def _line(curve: _Drawn, reference: _Drawn, apart: Line | None) -> Line:
 
 
 def _first_apart(series: MetricSeries, reference: MetricSeries) -> int | None:
-    """The first step at which two series differ, a step that only one of them has included."""
+    """Return the first step at which two series differ, or which only one of them has."""
     if series.points == reference.points:
         return None
     ours, theirs = dict(series.points.pairs()), dict(reference.points.pairs())
@@ -210,7 +210,7 @@ def _same(ours: dict[int, float], theirs: dict[int, float], step: int) -> bool:
 
 
 def _distance(curve: _Drawn, reference: MetricSeries) -> Line:
-    """The absolute difference at the steps that both have; zero where the bits are equal."""
+    """Return the absolute difference at common steps; zero where the bits are equal."""
     theirs = dict(reference.points.pairs())
     ours = [(step, value) for step, value in curve.series.points.pairs() if step in theirs]
     values = tuple(_apart(value, theirs[step]) for step, value in ours)
@@ -226,12 +226,12 @@ def _distance(curve: _Drawn, reference: MetricSeries) -> Line:
 
 
 def _apart(left: float, right: float) -> float:
-    # equal infinities are equal: their difference would be NaN, and drawn as a gap
+    # Equal infinities count as equal: their difference would be NaN, which is drawn as a gap.
     return 0.0 if left.hex() == right.hex() else abs(left - right)
 
 
 def _values(labelled: tuple[tuple[str, MetricSeries], ...]) -> Table:
-    """The numbers at full precision; of many steps some, evenly spaced."""
+    """Return the numbers at full precision, at most `MAX_VALUES` evenly spaced steps."""
     steps = sorted({step for _, series in labelled for step in series.points.steps})
     shown = {steps[place]: None for place in evenly(len(steps), MAX_VALUES)}
     columns = [
@@ -248,7 +248,7 @@ def _values(labelled: tuple[tuple[str, MetricSeries], ...]) -> Table:
 
 
 def memory_charts(sources: PageSources) -> tuple[Chart, ...]:
-    """Memory after each step in GiB: resident on the host, and on the device when one was used."""
+    """Return charts of the memory after each step in GiB: host, and device if one was used."""
     runs = [run for run in sources.runs if run.memory]
     if not runs:
         return ()
@@ -279,9 +279,10 @@ ROW_HEIGHT = 44
 RIGHT, TOP, BOTTOM = 14, 8, 46
 MAX_DOTS = 150
 WIDE_RANGE = 8.0
-# milliseconds from which on an axis shows no part of one
+# from this many milliseconds on, an axis shows no fraction
 WHOLE = 1000
-# dots of one height would hide each other; a fixed pattern keeps the page the same every time
+# Dots of one height would hide each other. The pattern is fixed, so that equal verdicts give equal
+# pages.
 HEIGHTS = (0, 7, 3, 9, 1, 5, 8, 2, 6, 4)
 HOW_TO_READ = (
     "A box holds the middle half of the steps, its line is the median, and whiskers reach from 5 % "
@@ -292,7 +293,7 @@ SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedSteps:
-    """What a row is drawn of: durations of steps in seconds, sorted."""
+    """The data of a row: durations of steps in seconds, sorted."""
 
     label: str
     mode: RunMode
@@ -301,7 +302,7 @@ class TimedSteps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimesRow:
-    """One run: places of the shares of SHARES, of single steps, and the same in words."""
+    """One row: positions of the shares in SHARES and of single steps, and the same in words."""
 
     label: str
     mode: str
@@ -314,7 +315,7 @@ class TimesRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimesPicture:
-    """The rows over one another on a common axis of durations."""
+    """All rows on a common axis of durations."""
 
     rows: tuple[TimesRow, ...]
     x_ticks: tuple[Tick, ...]
@@ -323,7 +324,7 @@ class TimesPicture:
 
 
 def step_times(sources: PageSources) -> TimesPicture | None:
-    """Every timed step of every run, the first ones included; None when nothing was timed."""
+    """Return every timed step of every run, including the first ones; None if none was timed."""
     return times_picture(
         TimedSteps(
             label=run.run.label,
@@ -335,13 +336,13 @@ def step_times(sources: PageSources) -> TimesPicture | None:
 
 
 def times_picture(rows: Iterable[TimedSteps]) -> TimesPicture | None:
-    """A box for each row that has steps; None when none has."""
+    """Return a box for each row that has steps, or None if no row has any."""
     timed = [row for row in rows if row.seconds]
     if not timed:
         return None
     low = min(row.seconds[0] for row in timed)
     high = max(row.seconds[-1] for row in timed)
-    # one slow first step would press all others into a corner of a linear axis
+    # On a linear axis, one slow first step would squeeze all others into a corner.
     wide = low > 0 and high / low > WIDE_RANGE
     x = Scale(low=low, high=high, start=LEFT, end=WIDTH - RIGHT, logarithmic=wide)
     notes = [HOW_TO_READ]
@@ -358,7 +359,7 @@ def times_picture(rows: Iterable[TimedSteps]) -> TimesPicture | None:
 
 
 def _milliseconds(seconds: float) -> str:
-    """A duration as the axis shows it; its unit is in the axis' title."""
+    """Return a duration for an axis, whose title gives the unit."""
     milliseconds = seconds * 1000
     return f"{milliseconds:,.0f}" if milliseconds >= WHOLE else f"{milliseconds:.3g}"
 
@@ -385,7 +386,7 @@ def _row(row: TimedSteps, place: int, x: Scale) -> TimesRow:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value at that share of a sorted, not empty list, between neighbours in proportion."""
+    """Return the quantile of a sorted, non-empty list, interpolated between neighbours."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

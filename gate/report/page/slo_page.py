@@ -1,4 +1,4 @@
-"""Service levels as a page: each indicator's share of good events, day by day."""
+"""Render service levels as an HTML page with each indicator's share of good events by day."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WIDTH, HEIGHT = 240, 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trend:
-    """The share of good events by day as a line of SVG; `points` are `x,y` between 0 and its size.
+    """The share of good events by day as a line of SVG; `points` are `x,y` inside the picture.
 
-    `target` is the height of the line of the target.
+    `target` is the y of the target's line.
     """
 
     title: str
@@ -26,7 +26,7 @@ class Trend:
 
 
 def slo_page(report: SloReport) -> str:
-    """The page; it needs no script and no other file."""
+    """Return the page, which needs no script and no other file."""
     groups = [
         (section, tuple(_trends(group)))
         for section, group in zip(slo_sections(report), report.groups, strict=False)
@@ -50,7 +50,7 @@ def _trends(group: GroupLevels) -> Iterator[Trend]:
         shares = [day.good / day.valid for day in days]
         step = WIDTH / max(1, len(days) - 1)
         points = [f"{number * step:.1f},{_height(share)}" for number, share in enumerate(shares)]
-        # one day is a line too
+        # a single day needs a second point to be drawn as a line
         points += [f"{WIDTH},{_height(shares[0])}"] if len(days) == 1 else []
         first, last = days[0].day, days[-1].day
         yield Trend(

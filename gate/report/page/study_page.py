@@ -1,4 +1,4 @@
-"""A study as a page: each seed's value as a dot, curves over the steps, efficiency over ranks."""
+"""Render a study as a page: a dot for each seed, curves over steps, efficiency over ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gate.report.studies import (
 from gate.text.phrases import count
 
 PAGE_BYTES = 2_000_000
-# rows of a table and pictures of each kind, tried in this order until the page is small enough
+# Numbers of table rows and of pictures, tried in this order until the page is small enough.
 LIMITS = ((500, 12), (100, 4), (20, 1))
 ROW_HEIGHT, TOP, BOTTOM = 34, 10, 46
 LOOKS = 8
@@ -28,7 +28,7 @@ LOOKS = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotRow:
-    """An arm's values of one metric, in the picture's units; `bar` is the interval of the mean."""
+    """An arm's values of one metric, in picture units; `bar` is the mean's interval."""
 
     label: str
     style: int
@@ -41,7 +41,7 @@ class DotRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotPicture:
-    """A metric's last values: a row for each arm that has them at every seed."""
+    """A metric's last values, with a row for each arm that has them at every seed."""
 
     title: str
     height: int
@@ -51,7 +51,7 @@ class DotPicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankPoint:
-    """The efficiency at a number of ranks, and its error bar, in the picture's units."""
+    """The efficiency at a number of ranks with its error bar, in picture units."""
 
     x: float
     y: float
@@ -63,7 +63,7 @@ class RankPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankPicture:
-    """Efficiency over ranks; `ideal` is the height of 100 %."""
+    """Efficiency over ranks; `ideal` is the y of 100 %."""
 
     points: tuple[RankPoint, ...]
     path: str
@@ -72,7 +72,7 @@ class RankPicture:
 
 
 def study_page(study: StudyDocument) -> str:
-    """The page, below 2 MB of UTF-8: what does not fit is counted. The document alone makes it."""
+    """Return the page, at most `PAGE_BYTES` of UTF-8 if possible; only the document is needed."""
     dots, lines = tuple(_dot_pictures(study)), tuple(_curve_charts(study))
     page = ""
     for rows, drawn in LIMITS:
@@ -96,7 +96,7 @@ def study_page(study: StudyDocument) -> str:
 def _dot_pictures(study: StudyDocument) -> Iterator[DotPicture]:
     names = dict.fromkeys(metric.metric for arm in study.arms for metric in arm.metrics)
     for name in sorted(names, key=lambda name: name != "loss"):
-        # one look for an arm in every picture, also where another one has no values
+        # An arm looks the same in every picture, even if other arms have no values there.
         shown = [
             (arm, look % LOOKS, values)
             for look, arm in enumerate(study.arms)
@@ -120,7 +120,7 @@ def _dot_pictures(study: StudyDocument) -> Iterator[DotPicture]:
 
 
 def _values(study: StudyDocument, arm: StudyArm, metric: str) -> tuple[float, ...]:
-    """The last values over the seeds; none where the arm has no sample of them."""
+    """Return the last values over the seeds; none if the arm has no sample of the metric."""
     if not any(arm_metric.metric == metric and arm_metric.sample for arm_metric in arm.metrics):
         return ()
     values = (
@@ -139,7 +139,7 @@ def _dot_row(
     mean, deviation = (
         (arm_metric.sample.mean, arm_metric.sample.deviation) if arm_metric.sample else (0.0, 0.0)
     )
-    # an interval may reach past the dots: the picture ends where they do
+    # An interval may be wider than the dots, but the picture ends where they do.
     low, high = (
         min(max(bound if bound is not None else mean, scale.low), scale.high)
         for bound in (arm_metric.low, arm_metric.high)

@@ -1,4 +1,4 @@
-"""The templates of HTML pages: every value loses what cannot be seen, then is escaped."""
+"""The templates of HTML pages: they strip invisible characters from each value and escape it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CELL_LIMIT = 400
 
 @cache
 def template(name: str) -> Template:
-    """A page's template, compiled once a process; every value is escaped by it."""
+    """Return a page's template, compiled once per process; the template escapes every value."""
     environment = Environment(
         loader=PackageLoader("gate", "report/page"),
-        # by the template and not by its callers: no value can be forgotten (CWE-79)
+        # The template escapes, not its callers, so no value can be forgotten (CWE-79).
         autoescape=True,
-        # a misspelt name is an error here, and not an empty cell that looks like an answer
+        # A misspelt name raises here, instead of giving an empty cell that looks like an answer.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -35,17 +35,17 @@ def template(name: str) -> Template:
 
 
 def _visible(value: object) -> object:
-    """What the template prints: text without hidden characters; the rest as it is."""
-    # `Markup` is what a macro of the template has already escaped
+    """Return what the template prints: text without hidden characters, other values unchanged."""
+    # a macro of the template has already escaped its `Markup`
     if isinstance(value, str) and not isinstance(value, Markup):
         return clean(value, CELL_LIMIT * 20)
     return value
 
 
 def _indented(line: str) -> Markup:
-    """A line of a block with its spaces, which mean something there; cut at its end."""
+    """Return a line of a block with its indentation, which has a meaning there; cut at its end."""
     shown = visible(line[: CELL_LIMIT * 20]).rstrip()
-    # escaped here, since what is printed as text has its spaces folded
+    # Escaped here, because `_visible` would fold the spaces of plain text.
     return escape(shown)
 
 
@@ -57,7 +57,7 @@ PAGE_ROWS = 2_000
 
 
 def difference_page(difference: StateDifference) -> str:
-    """The page, with every figure; at most 2,000 rows of each kind."""
+    """Return the page with every figure, at most `PAGE_ROWS` rows of each kind."""
     return template("difference.html").render(
         headline=difference_headline(difference),
         tone="pass" if difference.equal else "fail",

@@ -1,9 +1,9 @@
-"""Reading that trusts nothing and writing that loses nothing.
+"""File access in which reading trusts nothing and writing loses nothing, and short links in /tmp.
 
-The name is a link in a folder of everybody's, so three things keep it ours: only an account that
-owns it, or root, may remove it there (the sticky bit); a link of another account is never used; and
-the kernel lets another account follow it only where the owner of that folder made it
-(fs.protected_symlinks in proc_sys_fs(5)).
+A short link is in a folder that everybody can write to, so three things protect it. The sticky bit
+lets only its owner or root remove it. A link of another account is never used. And the kernel lets
+another account follow the link only if the folder's owner made it (fs.protected_symlinks in
+proc_sys_fs(5)).
 """
 
 from __future__ import annotations
@@ -42,33 +42,38 @@ DIGITS = 8
 
 
 def name_for(target: Path) -> Path:
-    """The same for the same folder: a path that moved would be another input of the training."""
+    """Return the short link's path, always the same for a folder.
+
+    A path that varies would be a varying input of the training.
+    """
     digest = hashlib.sha256(os.fsencode(target)).hexdigest()[:DIGITS]
     return PLACE / f"rg-{digest}"
 
 
 def make(target: Path, *, for_others: bool) -> Path | None:
-    """Have the link, rebuilt where it leads elsewhere; None where it cannot be had safely."""
+    """Make the short link, or replace one that leads elsewhere; None if that is not safe."""
     link = name_for(target)
+    # A link that is not shorter than the folder's own path is of no use.
     if len(os.fsencode(link)) >= len(os.fsencode(target)):
         return None
     try:
         place = PLACE.lstat()
         if not stat.S_ISDIR(place.st_mode) or not place.st_mode & stat.S_ISVTX:
             return None
+        # fs.protected_symlinks: another account follows the link only if the folder's owner made it
         if place.st_uid not in ({os.geteuid()} if for_others else {0, os.geteuid()}):
             return None
         if not _leads(link, target):
             _drop(link)
             writing.symbolic_link(link, str(target))
     except OSError:
-        # the long path serves as well, but for sockets
+        # Callers can use the long path too, except for sockets, whose paths must be short.
         return None
     return link
 
 
 def drop(target: Path) -> None:
-    """Remove the link to a folder, if it is ours."""
+    """Remove the short link to a folder, if this account made it."""
     try:
         _drop(name_for(target))
     except OSError:
@@ -82,35 +87,36 @@ def _leads(link: Path, target: Path) -> bool:
 
 
 def _drop(link: Path) -> None:
-    """Never what another account has made, and never anything but a link."""
+    """Remove the path if it is a link that this account made, and nothing else."""
     if link.is_symlink() and link.lstat().st_uid == os.geteuid():
         writing.remove(link)
 
 
-# O_NONBLOCK: a FIFO that nobody reads must not hold up the end of a job
+# O_NONBLOCK: opening a FIFO that nobody reads must not block the end of a job
 APPEND_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-# of a `.pyc` (PEP 552): it is known by the hash of its text, and Python need not look at the text
+# Flag in a `.pyc` (PEP 552): it is identified by its source's hash, and Python does not check the
+# source.
 UNCHECKED_HASH = 0b01
 
 
 class LocalFiles:
-    """Every fault is a `StorageError` that names the path."""
+    """The `Files` of this machine; every fault is a `StorageError` that names the path."""
 
     def read_bytes(self, path: Path, *, max_bytes: int) -> bytes:
-        """A regular file's whole content, no link followed, `max_bytes` at most."""
+        """Read a regular file of at most `max_bytes`, following no link."""
         with open_regular(path, max_bytes) as file:
             return file.read()
 
     @contextmanager
     def open_binary(self, path: Path, *, max_bytes: int) -> Iterator[BinaryIO]:
-        """Open a regular file; reading past `max_bytes` is refused even when it grows meanwhile."""
+        """Open a regular file; reading above `max_bytes` fails even if it grows meanwhile."""
         with open_regular(path, max_bytes) as file:
-            # a buffered reader does all that BinaryIO asks; typeshed gives them no common base
+            # A BufferedReader has everything in BinaryIO, but typeshed gives them no common base.
             yield cast("BinaryIO", file)
 
     def exists(self, path: Path) -> bool:
-        """Whether something is there, a link included, wherever it leads."""
+        """Return whether anything is at a path, even a dangling link."""
         with storage_faults("looking at", path):
             try:
                 os.lstat(path)
@@ -119,19 +125,22 @@ class LocalFiles:
             return True
 
     def is_folder(self, path: Path) -> bool:
-        """Whether a real folder is there; a link to one is none."""
+        """Return whether a real folder is at a path; a link to a folder does not count."""
         with storage_faults("looking at", path):
             return self.exists(path) and stat.S_ISDIR(os.lstat(path).st_mode)
 
     def link_target(self, path: Path) -> str | None:
-        """What a symbolic link says; None for anything else."""
+        """Return the text of a symbolic link, or None for anything else."""
         try:
             return os.readlink(path)  # noqa: PTH115 - as it is written, not as a path of this system
         except OSError:
             return None
 
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
-        """The names in a folder, sorted; empty when there is none, refused beyond `max_names`."""
+        """Return the sorted names in a folder; empty if there is none.
+
+        Raises `StorageError` above `max_names`.
+        """
         if not self.exists(folder):
             return ()
         with storage_faults("listing", folder):
@@ -146,26 +155,26 @@ class LocalFiles:
         return tuple(sorted(names))
 
     def write_bytes(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
-        """Replace a file in one step, its folders made as needed.
+        """Replace a file in one step, making its folders as needed.
 
-        Whatever goes wrong, the old content is still there, and no temporary file is.
+        Whatever fails, the old content stays and no temporary file is left.
         """
         with self.replacing(path, mode=mode) as file:
             file.write(data)
 
     @contextmanager
     def replacing(self, path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
-        """A new file that takes the place of `path` when the body ends well, and else is gone."""
+        """Provide a new file that replaces `path` if the body succeeds, else is removed."""
         with storage_faults("writing", path), writing.replacing(path, mode) as file:
             yield file
 
     def write_new(self, path: Path, data: bytes) -> None:
-        """Make a file, its folders as needed; what is there already is an error and stays."""
+        """Make a file and its folders; something that exists already is an error and stays."""
         with storage_faults("writing", path):
             writing.write_new(path, (data,), 0o644, make=True)
 
     def append_bytes(self, path: Path, data: bytes) -> None:
-        """Add to the end of a regular file, made when it is not there; no link followed."""
+        """Append to a regular file, or make it; follows no link."""
         with (
             storage_faults("appending to", path),
             os.fdopen(writing.open_file(path, APPEND_FLAGS, 0o644), "ab") as file,
@@ -174,82 +183,82 @@ class LocalFiles:
             file.write(data)
 
     def refuse_brought_link(self, path: Path) -> None:
-        """Refuse a path that is a link below a checkout, or leads through one; see `writing.py`."""
+        """Refuse a path that is, or leads through, a link in a checkout; see `writing.py`."""
         with storage_faults("looking at", path):
             writing.refuse_brought_link(path)
 
     def refuse_links(self, path: Path, *, below: Path) -> None:
-        """Refuse a path that is a link or leads through one somewhere below a folder."""
+        """Refuse a path that is a link, or leads through one, below a folder."""
         with storage_faults("looking at", path):
             refuse_links(path, below)
 
     def owner(self, path: Path) -> tuple[int, int]:
-        """The user and group that own something, a link itself."""
+        """Return the user and group that own the path, or a link itself."""
         with storage_faults("looking at", path):
             facts = os.lstat(path)
             return facts.st_uid, facts.st_gid
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
-        """Copy a regular file's bytes to a new file, its folders as needed.
+        """Copy a regular file's bytes to a new file, with new folders; return the copy's SHA-256.
 
-        What is there already is an error.
-
-        The SHA-256 is over the bytes of the copy, whatever happens to the source meanwhile; every
-        byte is read once.
+        Raises `StorageError` if something exists at the target. The digest covers the copy's bytes,
+        whatever happens to the source meanwhile, and every byte is read once.
         """
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
             writing.make_folders(target.parent)
             require_room(target, os.fstat(file.fileno()).st_size)
             with writing.new_file(target, 0o644) as descriptor:
+                # shared by the file system (reflink): then the copy itself is read for the digest
                 if not share_bytes(file.fileno(), descriptor):
                     return _hashed(file, descriptor)
                 with io.BufferedReader(CappedReader(os.dup(descriptor), source, max_bytes)) as copy:
                     return hashlib.file_digest(copy, "sha256").hexdigest()
 
     def link(self, path: Path, target: Path) -> None:
-        """`os.symlink`, which never replaces what is there."""
+        """Make a symbolic link, which never replaces anything."""
         with storage_faults("making", path):
             writing.symbolic_link(path, str(target), make=True)
 
     def short_link(self, target: Path, *, for_others: bool) -> Path | None:
-        """A short path that leads to a folder; see `short_links.py`."""
+        """Return a short path that links to a folder; see `make`."""
         return make(target, for_others=for_others)
 
     def drop_short_link(self, target: Path) -> None:
-        """Remove it; what another account has made stays."""
+        """Remove the short link, unless another account made it."""
         drop(target)
 
     def move_file(self, source: Path, target: Path) -> None:
-        """Give a file another name on the same disk, in a folder made if need be.
+        """Rename a file on the same disk, making the target's folder as needed.
 
-        What was there is replaced.
+        A file at the target is replaced.
         """
         with storage_faults("moving to", target):
             writing.rename(source, target, make=True)
 
     def byte_code(self, module: Path) -> bytes:
-        """The byte-code of a module of this interpreter's kind, with the header of a `.pyc`.
+        """Return a module's byte code for this interpreter, with the header of a `.pyc`.
 
-        It is valid for the text that is there now, whatever the times of a copy say. What Python
-        has compiled before is taken, and otherwise kept as an import would keep it.
+        It is valid for the current source, whatever the modification times of a copy are. Existing
+        byte code is used. Otherwise Python compiles the module and caches the result, as an import
+        does.
         """
         with storage_faults("compiling", module):
             loader = SourceFileLoader(module.stem, str(module))
-            # unchecked: byte-code is only shipped together with its source
+            # Unchecked, which is safe because byte code is only shipped together with its source.
             flags = UNCHECKED_HASH.to_bytes(4, "little")
             digest = source_hash(loader.get_data(str(module)))
             return MAGIC_NUMBER + flags + digest + marshal.dumps(loader.get_code(module.stem))
 
     def held_folder(self, path: Path) -> AbstractContextManager[None]:
-        """A folder for this process alone, see `folder_lock.py`; another's is a `SettingsError`."""
+        """Lock a folder for this process, or raise `SettingsError`; see `folder_lock.py`."""
         return held_folder(path)
 
     def one_writer(self, path: Path) -> AbstractContextManager[None]:
-        """A folder whose files no other writer changes meanwhile, see `folder_lock.py`."""
+        """Keep other writers out of a folder while the body runs; see `folder_lock.py`."""
         return one_writer(path)
 
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
-        """Make an empty folder of exactly `mode`, removing what was there."""
+        """Make an empty folder with exactly `mode`, removing anything that was there."""
         self.remove_tree(path)
         with storage_faults("making", path):
             writing.make_folders(path.parent)
@@ -257,22 +266,23 @@ class LocalFiles:
             writing.set_mode(path, mode)
 
     def copy_tree(self, source: Path, target: Path, *, max_bytes: int | None = None) -> None:
-        """Copy a folder into a new or empty one: regular files, and links as links.
+        """Copy a folder of regular files and links into a new or empty one, keeping links as links.
 
-        Permissions and times of modification stay, so that every copy looks the same to a script.
-        `StorageError` when the files hold more than `max_bytes` together.
+        Permissions and modification times are kept, so that every copy looks the same to a script.
+        Raises `StorageError` if the files have more than `max_bytes` in total.
         """
         trees.copy_tree(source, target, max_bytes=max_bytes)
 
     def keep_only(self, folder: Path, keep: Callable[[str], bool]) -> None:
-        """Remove what is not to be kept of a copy, and folders that are empty then."""
+        """Remove the files of a copy that `keep` rejects, and then empty folders."""
         trees.keep_only(folder, keep)
 
     def let_read(self, path: Path, *, gid: int | None = None) -> None:
-        """`chmod -R a+rX,a-w`, no link followed; folders stay writable for their owner.
+        """Do `chmod -R a+rX,a-w` without following links; folders stay writable for their owner.
 
-        With `gid` only that group may read, and only what the folder's owner has in it; the owner's
-        own permissions stay. Only where nobody lives who could change something meanwhile.
+        With `gid` only that group may read, only the entries that belong to the folder's owner, and
+        the owner's own permissions stay. Call it only when no process is left that could change
+        something meanwhile.
         """
         with storage_faults("opening", path):
             if gid is None:
@@ -281,30 +291,27 @@ class LocalFiles:
                 trees.let_group_read(path, gid)
 
     def set_aside(self, path: Path, target: Path) -> None:
-        """Give a folder another name until it is removed with others, without its large files.
-
-        Making many files is slow where many have just been removed; see `trees.py`.
-        """
+        """Rename a folder for later removal, without its large files; `trees.py` says why."""
         with storage_faults("moving to", target):
             trees.set_aside(path, target)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove what is there, whatever its permissions and depth; no link is followed."""
+        """Remove a path, whatever its permissions and depth; follows no link."""
         with storage_faults("removing", path):
             trees.remove_tree(path)
 
     def tree_digest(self, folder: Path) -> str:
-        """The digest of an exported tree as it lies on disk now, as its export gave it."""
+        """Return the digest of an exported tree as it is on disk now, computed as at its export."""
         return digest_on_disk(folder)
 
     def give_to(self, path: Path, uid: int, gid: int) -> None:
-        """Make another account the owner of a folder and of all in it, links themselves too."""
+        """Make another account the owner of a folder and everything in it, including links."""
         with storage_faults("giving away", path):
             trees.give_to(path, uid, gid)
 
 
 def _hashed(source: io.BufferedReader, target: int) -> str:
-    """Write what is read, and hash it on its way."""
+    """Copy the rest of a file and return the SHA-256 of what was written."""
     hasher = hashlib.sha256()
     for chunk in trees.chunks_of(source):
         hasher.update(chunk)

@@ -1,7 +1,7 @@
-"""One call of the gate at a time in an output folder: a second one would wipe what the first reads.
+"""Lock an output folder for one call of the gate: a second one would delete the first one's files.
 
-It is a `flock` on a file of the folder: the kernel lets go of it when the process is gone, however
-it ended, and the descriptor is not handed to programs that the gate starts.
+The lock is a `flock` on a file in the folder. The kernel releases it when the process ends, however
+it ends. The descriptor is closed in programs that the gate starts, so they cannot keep the lock.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from gate.system.files.regular_files import refuse_foreign_links, require_regula
 from gate.text.untrusted_text import safe_line
 
 LOCK = ".lock"
-# O_NONBLOCK: the commit under test may hold a FIFO of this name
+# O_NONBLOCK: the commit under test may contain a FIFO of this name, and opening that would hang
 LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_NUMBER_BYTES = 20
 
 
 @contextmanager
 def held_folder(folder: Path) -> Iterator[None]:
-    """Have a folder, made if need be, for this process alone while the body runs.
+    """Make a folder if needed, and lock it for this process while the body runs.
 
-    Nothing else in it is touched. Raises `SettingsError` when another call has it, or a file has
-    its name, and `StorageError` when no lock can be had.
+    Nothing else in it is touched. Raises `SettingsError` if another call has the lock or if a file
+    has this name, and `StorageError` if locking is not possible.
     """
     descriptor = _open(folder)
     try:
         with storage_faults("locking", folder / LOCK):
             try:
-                # not a file that exists or not: that would outlive a process that was killed
+                # Not a file whose existence is the lock: that would outlive a killed process.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise _taken(folder, descriptor) from None
             _tell(descriptor, b"%d\n" % os.getpid())
         yield
-        # only on a good end: after a fault the number is replaced by the next call all the same
+        # Only if the body succeeds. After a fault the old number stays, which the next call
+        # overwrites.
         _tell(descriptor, b"")
     finally:
         os.close(descriptor)
@@ -48,10 +49,10 @@ def held_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Keep other writers out of a folder, made if need be, while the body runs; wait for them.
+    """Keep other writers out of a folder while the body runs, and wait for them first.
 
-    The lock is on the folder itself: a lock file beside committed files would be an uncommitted
-    change. Raises `StorageError` when no lock can be had.
+    The folder is made if needed. The lock is on the folder itself: a lock file beside committed
+    files would be an uncommitted change. Raises `StorageError` if locking is not possible.
     """
     with storage_faults("making", folder), writing.entered(folder, make=True) as entered:
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=entered)
@@ -64,7 +65,8 @@ def one_writer(folder: Path) -> Iterator[None]:
 
 
 def _open(folder: Path) -> int:
-    # above every checkout a link counts as what it leads to: the folder may be one of the caller's
+    # Links inside a checkout are refused. Above it they are followed, because the caller may name
+    # any folder.
     with storage_faults("making", folder):
         writing.refuse_brought_link(folder)
     if folder.exists() and not folder.is_dir():
@@ -87,7 +89,7 @@ def _open(folder: Path) -> int:
 
 
 def _tell(descriptor: int, text: bytes) -> None:
-    """Who has it, for the call that does not get it."""
+    """Store this process's number in the lock file, for the message of a call that is refused."""
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text, 0)
 
@@ -102,6 +104,6 @@ def _taken(folder: Path, descriptor: int) -> SettingsError:
 
 
 def _shown(folder: Path) -> str:
-    """As the reader named it, most likely."""
+    """Return the folder relative to the current one, which is most likely how it was given."""
     here = Path.cwd()
     return safe_line(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))

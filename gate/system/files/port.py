@@ -1,4 +1,4 @@
-"""Reading that trusts nothing and writing that loses nothing."""
+"""The protocol of file access: reading trusts nothing, and writing loses nothing."""
 
 from __future__ import annotations
 
@@ -9,125 +9,128 @@ from typing import BinaryIO, Protocol
 
 
 class Files(Protocol):
-    """Reading that trusts nothing and writing that loses nothing."""
+    """File access: reading trusts nothing, and writing loses nothing.
+
+    Every fault is a `StorageError`. `LocalFiles` implements it; tests have another one.
+    """
 
     def read_bytes(self, path: Path, *, max_bytes: int) -> bytes:
-        """A regular file's content, no link followed; `StorageError` beyond the limit."""
+        """Read a regular file, following no link; raises `StorageError` above `max_bytes`."""
         ...
 
     def open_binary(self, path: Path, *, max_bytes: int) -> AbstractContextManager[BinaryIO]:
-        """Open a regular file for reading, no link followed."""
+        """Open a regular file for reading, following no link."""
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether something is there, a link included."""
+        """Return whether anything is at a path, even a dangling link."""
         ...
 
     def is_folder(self, path: Path) -> bool:
-        """Whether a real folder is there; a link to one is none."""
+        """Return whether a real folder is at a path; a link to a folder does not count."""
         ...
 
     def link_target(self, path: Path) -> str | None:
-        """What a symbolic link says; None for anything else."""
+        """Return the text of a symbolic link, or None for anything else."""
         ...
 
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
-        """The names in a folder, sorted; empty when there is not a folder."""
+        """Return the sorted names in a folder; empty if the folder does not exist."""
         ...
 
     def write_bytes(self, path: Path, data: bytes) -> None:
-        """Write through a temporary file, so that a full disk leaves the old content."""
+        """Write a file through a temporary one, so that a full disk leaves the old content."""
         ...
 
     def write_new(self, path: Path, data: bytes) -> None:
-        """Make a file, its folders as needed; `StorageError` when something has its name."""
+        """Make a file and its folders; raises `StorageError` if something has this name."""
         ...
 
     def append_bytes(self, path: Path, data: bytes) -> None:
-        """Add to the end of a regular file, made when it is not there; no link followed."""
+        """Append to a regular file, or make it; follows no link."""
         ...
 
     def refuse_brought_link(self, path: Path) -> None:
-        """`StorageError` when a path is a link below a checkout, or leads through one."""
+        """Raise `StorageError` if a path is, or leads through, a link that a checkout contains."""
         ...
 
     def refuse_links(self, path: Path, *, below: Path) -> None:
-        """`StorageError` when a path below a folder is a link or leads through one."""
+        """Raise `StorageError` if a path is, or leads through, a link below a folder."""
         ...
 
     def owner(self, path: Path) -> tuple[int, int]:
-        """The user and group that own something, a link itself."""
+        """Return the user and group that own the path, or a link itself."""
         ...
 
     def replacing(self, path: Path) -> AbstractContextManager[BinaryIO]:
-        """A new file that takes the place of `path` when the body ends well, and else is gone."""
+        """Provide a new file that replaces `path` if the body succeeds, else is removed."""
         ...
 
     def held_folder(self, path: Path) -> AbstractContextManager[None]:
-        """Have a folder, made if need be, for this process alone while the body runs.
+        """Make a folder if needed, and lock it for this process while the body runs.
 
-        `SettingsError` when another process has it, or a file has its name.
+        Raises `SettingsError` if another process has the lock, or if a file has this name.
         """
         ...
 
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
-        """Make an empty folder, removing what was there."""
+        """Make an empty folder, removing anything that was there."""
         ...
 
     def copy_tree(self, source: Path, target: Path, *, max_bytes: int | None = None) -> None:
-        """Copy a folder of regular files and links, links as links.
+        """Copy a folder of regular files and links, keeping links as links.
 
-        `StorageError` when its files hold more than `max_bytes` together.
+        Raises `StorageError` if its files have more than `max_bytes` in total.
         """
         ...
 
     def keep_only(self, folder: Path, keep: Callable[[str], bool]) -> None:
-        """Remove each file of a copy that `keep` refuses by its path, and then empty folders."""
+        """Remove each file whose path `keep` rejects, and then empty folders; for copies only."""
         ...
 
     def let_read(self, path: Path, *, gid: int | None = None) -> None:
-        """Let every account read a file or a folder, or a group a folder of one account."""
+        """Make a file or a folder readable for all accounts, or a folder for one group."""
         ...
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
-        """Copy one regular file, its folders as needed, no link followed; the copy's SHA-256."""
+        """Copy a regular file, following no link, with new folders; return the copy's SHA-256."""
         ...
 
     def link(self, path: Path, target: Path) -> None:
-        """Make a symbolic link at a path that is free, its folders as needed."""
+        """Make a symbolic link and the folders above it; the path must not exist."""
         ...
 
     def short_link(self, target: Path, *, for_others: bool) -> Path | None:
-        """A short path that leads to a folder, always the same one; None where there is none.
+        """Return a short path that links to a folder, the same each time; None if impossible.
 
-        `for_others`: another account has to follow it.
+        `for_others` means that another account has to follow the link.
         """
         ...
 
     def drop_short_link(self, target: Path) -> None:
-        """Remove it."""
+        """Remove the link that `short_link` made."""
         ...
 
     def move_file(self, source: Path, target: Path) -> None:
-        """Give a file another name on the same disk; what was there is replaced."""
+        """Rename a file on the same disk, replacing what was there."""
         ...
 
     def byte_code(self, module: Path) -> bytes:
-        """The byte-code of a Python module, as a file beside it would hold it."""
+        """Return the byte code of a Python module, in the form of a `.pyc` file."""
         ...
 
     def set_aside(self, path: Path, target: Path) -> None:
-        """Give a folder another name until it is removed with others, without its large files."""
+        """Rename a folder for later removal together with others, without its large files."""
         ...
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a folder, whatever its permissions."""
+        """Remove a folder, whatever its permissions are."""
         ...
 
     def tree_digest(self, folder: Path) -> str:
-        """The digest of an exported tree as it lies on disk now."""
+        """Return the digest of an exported tree as it is on disk now."""
         ...
 
     def give_to(self, path: Path, uid: int, gid: int) -> None:
-        """Make another account the owner of a folder and all that is in it."""
+        """Make another account the owner of a folder and of everything in it."""
         ...

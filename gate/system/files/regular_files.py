@@ -1,4 +1,4 @@
-"""Opening a regular file that may be untrusted, and the system's faults in words that help."""
+"""Open regular files that may be untrusted, and turn the system's faults into helpful errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HINTS = {
 
 @contextmanager
 def storage_faults(action: str, path: Path) -> Iterator[None]:
-    """Turn an `OSError` of the body into a `StorageError`; `action` is a word like `writing`."""
+    """Turn an `OSError` in the body into a `StorageError`; `action` is a word like `writing`."""
     try:
         yield
     except OSError as error:
@@ -42,7 +42,7 @@ def storage_faults(action: str, path: Path) -> Iterator[None]:
 
 
 def storage_fault(error: OSError, action: str, path: Path) -> StorageError:
-    """The error itself, for a place that raises it in its own way."""
+    """Return the `StorageError` for an `OSError`, for code that raises it in its own way."""
     name = safe_line(str(path))
     if error.errno in _FULL:
         return StorageError(f"disk full while {action} {name}", hint=_FULL_HINT)
@@ -52,15 +52,15 @@ def storage_fault(error: OSError, action: str, path: Path) -> StorageError:
 
 
 def require_room(path: Path, size_bytes: int) -> None:
-    """Refuse to begin a file that cannot fit on its disk; call it within `storage_faults`.
+    """Raise `StorageError` if a file of this size cannot fit on the disk.
 
-    A hole in a file takes no room until it is copied: without this a training could have the gate
-    fill the machine's disk for as long as that takes.
+    Call it within `storage_faults`. A hole in a sparse file takes no space until it is copied.
+    Without this check a training could make the gate fill the machine's disk.
     """
     disk = os.statvfs(path.parent)
-    # `f_bfree` and not `f_bavail`: root may use what is kept back for it
+    # `f_bfree` rather than `f_bavail`: root may also use the reserved blocks.
     free_bytes = disk.f_bfree * disk.f_frsize
-    # some file systems do not say
+    # some file systems do not report their size
     if disk.f_blocks and size_bytes > free_bytes:
         raise StorageError(
             f"disk full while writing {safe_line(str(path))}: "
@@ -82,22 +82,23 @@ KINDS = {
 
 
 def open_regular(path: Path, max_bytes: int) -> io.BufferedReader:
-    """Open for reading; `StorageError` for anything but a regular file of at most `max_bytes`.
+    """Open a regular file for reading.
 
-    A file that grows past the limit while it is read is refused at that point.
+    Raises `StorageError` for anything but a regular file of at most `max_bytes`. If the file grows
+    above the limit while it is read, reading raises `StorageError` too.
     """
     with storage_faults("reading", path):
         refuse_foreign_links(path)
-        # looked at before it is opened, since opening a device can have an effect
+        # Check before opening, because opening a device can have an effect.
         require_regular(path, os.lstat(path))
-        # O_NOFOLLOW and fstat below: between look and opening
-        # a link or FIFO may have taken the path (CWE-367)
+        # Check again after opening, with O_NOFOLLOW and fstat: a link or a FIFO may have replaced
+        # the file in between (CWE-367).
         raw = CappedReader(os.open(path, READ_FLAGS), path, max_bytes)
         file: io.BufferedReader = io.BufferedReader(raw, BUFFER_BYTES)
         try:
             facts = os.fstat(file.fileno())
             require_regular(path, facts)
-            # the size now; `CappedReader` holds it while the file is read
+            # This is the size now. `CappedReader` enforces the limit while the file is read.
             if facts.st_size > max_bytes:
                 raise _too_large(path, max_bytes)
         except StorageError:
@@ -107,7 +108,7 @@ def open_regular(path: Path, max_bytes: int) -> io.BufferedReader:
 
 
 class CappedReader(io.RawIOBase):
-    """A descriptor that refuses to be read beyond a limit; it owns the descriptor."""
+    """Reads a descriptor up to a limit; the object owns the descriptor and closes it."""
 
     def __init__(self, descriptor: int, path: Path, max_bytes: int) -> None:
         self._descriptor = descriptor
@@ -115,23 +116,23 @@ class CappedReader(io.RawIOBase):
         self._max_bytes = max_bytes
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Return the descriptor."""
         return self._descriptor
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Always: it is a regular file."""
+        """Return True: the descriptor is a regular file's."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """As in `io.RawIOBase`."""
+        """Move the position, as in `io.RawIOBase`."""
         return os.lseek(self._descriptor, offset, whence)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """As in `io.RawIOBase`; `StorageError` past the limit."""
+        """Read into the buffer, as in `io.RawIOBase`; raises `StorageError` above the limit."""
         with storage_faults("reading", self._path):
             count = os.readv(self._descriptor, [buffer])
         if count and self.tell() > self._max_bytes:
@@ -139,21 +140,20 @@ class CappedReader(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """Close the descriptor, once."""
+        """Close the descriptor, only once."""
         if not self.closed:
             os.close(self._descriptor)
         super().close()
 
 
 def refuse_foreign_links(path: Path) -> None:
-    """Refuse a path through a link that another account made: it could lead to any secret.
+    """Refuse a path that leads through another account's link, which could point to any secret.
 
-    The system's own links and the gate's are fine (`/tmp` is a link on some machines).
+    Links of root and of the gate's account are fine (`/tmp` is a link on some machines).
     """
     for folder in path.absolute().parents:
         facts = os.lstat(folder)
-        # O_NOFOLLOW speaks of the last part of a path only, so folders on the way are looked at
-        # here
+        # O_NOFOLLOW applies to the last part of a path only, so check the folders above here.
         if stat.S_ISLNK(facts.st_mode) and facts.st_uid not in {0, os.geteuid()}:
             raise StorageError(
                 f"{safe_line(str(path))} leads through {safe_line(str(folder))}, "
@@ -163,9 +163,10 @@ def refuse_foreign_links(path: Path) -> None:
 
 
 def refuse_links(path: Path, below: Path) -> None:
-    """Refuse a path that is a link, or leads through one, below a folder; what is missing is none.
+    """Raise `StorageError` if a path is a link, or leads through one, below a folder.
 
-    For places that root writes to in a folder whose content somebody else chose.
+    Missing parts are fine. Use it for places that root writes to, in a folder with content that
+    somebody else chose.
     """
     for step in (path, *path.parents):
         if step == below or not step.is_relative_to(below):
@@ -178,7 +179,7 @@ def refuse_links(path: Path, below: Path) -> None:
 
 
 def require_regular(path: Path, facts: os.stat_result) -> None:
-    """Refuse what is no regular file, and say what it is."""
+    """Raise `StorageError`, which names the kind of file, for anything but a regular file."""
     if not stat.S_ISREG(facts.st_mode):
         raise StorageError(
             f"{safe_line(str(path))} is {KINDS[stat.S_IFMT(facts.st_mode)]}, not a regular file",

@@ -1,7 +1,7 @@
-"""Whole folders: copied, given away and removed, without recursion and without following a link.
+"""Copy, give away and remove whole folders, without recursion and without following a link.
 
-A training may leave folders of any depth and any permission. Nothing here recurses, so depth costs
-neither stack nor descriptors.
+A training may leave folders of any depth and with any permissions. Nothing here recurses, so depth
+costs neither stack nor open descriptors.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from gate.text.untrusted_text import safe_line
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1024 * 1024
 LARGE_BYTES = 1024 * 1024
-# beyond these a folder is removed at once
+# `set_aside` removes larger folders at once
 MAX_ASIDE_BYTES = 1024**3
 MAX_ASIDE_ENTRIES = 100_000
-# hier(7): what only the system's own programs put files in
+# hier(7): folders that only the system's own programs write to
 SYSTEM_FOLDERS = tuple(
     Path("/", name)
     for name in (
@@ -54,7 +54,10 @@ MAX_NAMES_SEEN = 10_000
 
 @contextmanager
 def open_folder(path: str | Path, *, within: int | None = None) -> Iterator[int]:
-    """A descriptor of a folder that is no link; `within` is the descriptor of its parent."""
+    """Provide a descriptor of a folder that is not a link.
+
+    `within` is the descriptor of its parent, or None for a path.
+    """
     descriptor = os.open(path, FOLDER_FLAGS, dir_fd=within)
     try:
         yield descriptor
@@ -64,14 +67,14 @@ def open_folder(path: str | Path, *, within: int | None = None) -> Iterator[int]
 
 @contextmanager
 def _entered(path: Path) -> Iterator[int]:
-    """The same for a folder in which something is changed: no link of a checkout is on the way."""
+    """Provide a descriptor of a folder to change things in, following no link of a checkout."""
     with writing.holder(path) as (above, name), open_folder(name, within=above) as descriptor:
         yield descriptor
 
 
 @contextmanager
 def open_descriptor(name: str | Path, within: int | None) -> Iterator[int]:
-    """A descriptor of a file that is no link; a FIFO that nobody writes is not waited for."""
+    """Provide a descriptor of a file that is not a link; does not wait for a FIFO's writer."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=within)
     try:
@@ -81,19 +84,19 @@ def open_descriptor(name: str | Path, within: int | None) -> Iterator[int]:
 
 
 def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
-    """The rest of a file in pieces."""
+    """Yield the rest of a file in pieces."""
     return iter(lambda: file.read(CHUNK_BYTES), b"")
 
 
 class _Room:
-    """How many bytes a copy may still take."""
+    """Counts how many bytes a copy may still take; None is unlimited."""
 
     def __init__(self, max_bytes: int | None) -> None:
         self._left = max_bytes
         self._most = max_bytes
 
     def count(self, size_bytes: int, name: str) -> None:
-        """`StorageError` at the piece that is too much."""
+        """Count bytes that were copied; raises `StorageError` above the limit."""
         if self._left is not None:
             self._left -= size_bytes
             if self._left < 0:
@@ -104,7 +107,7 @@ class _Room:
 
 
 def copy_tree(source: Path, target: Path, *, max_bytes: int | None = None) -> None:
-    """Copy regular files and links; anything else (socket, FIFO, device) is refused."""
+    """Copy regular files and links; raises `StorageError` for sockets, FIFOs and devices."""
     room = _Room(max_bytes)
     with storage_faults("making", target):
         writing.make_folders(target)
@@ -115,17 +118,17 @@ def copy_tree(source: Path, target: Path, *, max_bytes: int | None = None) -> No
         copied.append(relative)
         with storage_faults("copying", source / relative):
             pending += _copy_entries(source / relative, target / relative, relative, room)
-    # innermost first: a finished folder is not touched again, so its time stays
+    # Innermost first: nothing touches a finished folder again, so its modification time stays.
     for relative in reversed(copied):
         with storage_faults("copying", source / relative):
             _copy_facts(os.lstat(source / relative), target / relative)
 
 
 def keep_only(folder: Path, keep: Callable[[str], bool]) -> None:
-    """Remove every file and link that is not to be kept, and each folder that is empty then.
+    """Remove every file and link that `keep` rejects, and each folder that is then empty.
 
-    `keep` is asked with the path from `folder`, slashes between the names. Only for a copy that
-    nobody else can write.
+    `keep` gets the path relative to `folder`, with slashes. Use this only on a copy that nobody
+    else can write to.
     """
     seen, pending = list[Path](), [Path()]
     while pending:
@@ -137,13 +140,13 @@ def keep_only(folder: Path, keep: Callable[[str], bool]) -> None:
     for relative in reversed(seen[1:]):
         path = folder / relative
         holder = writing.holder(path)
-        # one that is not empty stays
+        # rmdir fails for a folder that is not empty, which is meant to stay
         with storage_faults("removing", path), holder as (above, name), suppress(OSError):
             os.rmdir(name, dir_fd=above)
 
 
 def _keep_entries(folder: Path, relative: Path, keep: Callable[[str], bool]) -> list[Path]:
-    """Remove one folder's files and links that are not kept; answer its sub-folders."""
+    """Remove one folder's rejected files and links; return its sub-folders."""
     folders = []
     with _entered(folder) as there:
         with os.scandir(there) as entries:
@@ -158,7 +161,7 @@ def _keep_entries(folder: Path, relative: Path, keep: Callable[[str], bool]) -> 
 
 
 def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> list[Path]:
-    """Copy one folder's files and links; answer its sub-folders, already made."""
+    """Copy one folder's files and links; return its sub-folders, which are made already."""
     folders = []
     with (
         open_folder(source) as descriptor,
@@ -168,7 +171,8 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
         for entry in entries:
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(facts.st_mode):
-                # writable until all is in it: then `_copy_facts` gives it those of its source
+                # Writable until it is complete; then `_copy_facts` gives it the source's
+                # permissions.
                 os.mkdir(entry.name, 0o700, dir_fd=there)
                 folders.append(relative / entry.name)
             elif stat.S_ISLNK(facts.st_mode):
@@ -186,23 +190,24 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
 
 
 def _copy_file(source: int, facts: os.stat_result, name: str, folder: int, room: _Room) -> None:
-    """A new file with the same bytes, permissions and time of modification."""
+    """Make a new file with the same bytes, permissions and modification time."""
     with writing.new_file(name, facts.st_mode & 0o777, within=folder) as descriptor:
+        # counted while copying: the file may grow after its size was read
         for copied in shared_or_copied(source, descriptor):
             room.count(copied, name)
         os.utime(descriptor, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
 
 
 def _copy_facts(facts: os.stat_result, target: Path) -> None:
-    """Permissions and time of modification of a folder; setuid and its like stay behind."""
+    """Set a folder's permissions and modification time, but not setuid and the like."""
     with writing.holder(target) as (above, name):
-        # a copy that root makes must not carry setuid or setgid
+        # A copy made by root must not carry setuid or setgid.
         os.chmod(name, facts.st_mode & 0o777, dir_fd=above)
         os.utime(name, ns=(facts.st_mtime_ns, facts.st_mtime_ns), dir_fd=above)
 
 
 def let_read(path: Path) -> None:
-    """Let every account read, and nobody write files; what is a link stays as it is."""
+    """Make a file or folder readable for every account, and its files read-only; skip links."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         _let_read_file(path, None)
         return
@@ -219,17 +224,21 @@ def let_read(path: Path) -> None:
 
 
 def _let_read_file(name: str | Path, within: int | None) -> None:
-    # through a descriptor: chmod(2) of a name follows a link that came to be there
+    # Through a descriptor, because chmod(2) on a name would follow a link that has replaced the
+    # file.
     with open_descriptor(name, within) as descriptor:
         os.fchmod(descriptor, 0o444)
 
 
 def let_group_read(path: Path, gid: int) -> None:
-    """Let a group read the folder's own files and folders, where not everybody may already.
+    """Make the folder's own files and folders readable for a group.
 
-    What belongs to another account than the folder itself stays as it is: a hard link can lead to
-    a file that was never a run's. So does what the owner itself may not read, and what lies so deep
-    that no path leads there.
+    Left unchanged are:
+
+    - files that everybody can read already;
+    - entries of another account than the folder's: a hard link can lead to a file of somebody else;
+    - permissions that the owner lacks too;
+    - folders too deep for a path.
     """
     owner = os.lstat(path).st_uid
     pending = [path]
@@ -251,7 +260,7 @@ def let_group_read(path: Path, gid: int) -> None:
 
 
 def _give_to_group(descriptor: int, gid: int) -> None:
-    """The group may what the owner may, but for writing; setuid and its like go."""
+    """Give the group the owner's read and execute permissions, and remove setuid and the like."""
     mode = os.fstat(descriptor).st_mode
     os.fchown(descriptor, -1, gid)
     of_owner = (mode & stat.S_IRWXU) >> 3
@@ -259,7 +268,7 @@ def _give_to_group(descriptor: int, gid: int) -> None:
 
 
 def give_to(path: Path, uid: int, gid: int) -> None:
-    """Change the owner of everything in a folder, the folder itself last."""
+    """Change the owner of everything in a folder, and of the folder itself last."""
     pending = [path]
     while pending:
         folder = pending.pop()
@@ -273,17 +282,19 @@ def give_to(path: Path, uid: int, gid: int) -> None:
 
 
 def set_aside(path: Path, target: Path) -> None:
-    """Give a folder another name on the same disk, without the large files in it.
+    """Rename a folder on the same disk, without its large files, for removal later.
 
-    For folders that will be removed later anyway: where many files have just been removed, an ext4
-    without a journal makes new ones far more slowly: it gives no inode again within a minute
-    (`recently_deleted` in fs/ext4/ialloc.c). No other account can enter the folder above the new
-    name where that is made here. Nothing there is fine.
+    The removal is put off for the speed of what follows. Where many files were just removed, ext4
+    without a journal makes new ones far more slowly. It does not reuse an inode within a minute
+    (`recently_deleted` in fs/ext4/ialloc.c).
+
+    The folder above the new name is made if needed, closed to other accounts. A missing `path` is
+    no error.
     """
     try:
         bounded = _without_large_files(path)
     except OSError:
-        # too deep, or closed by its owner: there may be anything in it
+        # Too deep, or closed by its owner, so its size is unknown: remove it now.
         bounded = False
     if not bounded:
         remove_tree(path)
@@ -295,7 +306,7 @@ def set_aside(path: Path, target: Path) -> None:
 
 
 def _without_large_files(path: Path) -> bool:
-    """Remove them; False where what is left is still too much to keep."""
+    """Remove the large files; return False if the rest is still too much to keep."""
     pending, size_bytes, count = [path], 0, 0
     while pending:
         folder = pending.pop()
@@ -314,16 +325,16 @@ def _without_large_files(path: Path) -> bool:
     return True
 
 
-# what somebody who still writes into a folder makes of its removal
+# errors of a removal while somebody still writes into the folder
 WRITTEN_INTO: Final = frozenset((errno.ENOTEMPTY, errno.ENOENT))
 REMOVE_TRIES: Final = 20
 REMOVE_PAUSE_SECONDS: Final = 0.1
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, a link or a folder; nothing there is fine.
+    """Remove a file, a link or a folder; a missing path is no error.
 
-    A node of a cluster may still write how its run ended, and is given two seconds for that.
+    A cluster's node may still be writing how its run ended, so removal is retried for two seconds.
     """
     for tries_left in reversed(range(REMOVE_TRIES)):
         try:
@@ -361,17 +372,18 @@ def _empty(name: str, above: int) -> None:
 
 
 def _remove_files(folder: int, top: int) -> list[str]:
-    """Unlink what is not a folder; bring folders into `top` under new names, and answer them.
+    """Unlink everything but folders; move the folders into `top` and return their new names.
 
-    Every folder is moved up before it is opened, so no path ever gets long.
+    Every folder is moved up before it is opened, so no path becomes long.
     """
     moved = []
     for name in os.listdir(folder):
         if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=folder)
             continue
+        # removing entries needs write permission, which the training may have taken away
         os.chmod(name, 0o700, dir_fd=folder)
-        # a name that the training cannot have guessed, so it is free in `top`
+        # A random name, so that the training cannot have made a folder of this name in `top`.
         unused = name if folder == top else secrets.token_hex(16)
         os.rename(name, unused, src_dir_fd=folder, dst_dir_fd=top)
         moved.append(unused)
@@ -379,11 +391,11 @@ def _remove_files(folder: int, top: int) -> list[str]:
 
 
 def make_named_folder(path: Path, mode: int, *, is_ours: Callable[[frozenset[str]], bool]) -> None:
-    """Have a folder that settings name; what is there already must be empty or ours.
+    """Make a folder that the settings name; an existing one must be empty or the gate's own.
 
-    Settings may name any path, and the gate may be root: so only the last folder is made, never
-    among the system's own files, and a folder that holds something else is left alone. `is_ours`
-    is asked with the names in a folder that is not empty. Raises `StorageError` and `OSError`.
+    The settings may name any path, and the gate may be root. So only the last folder is made, never
+    inside the system's folders, and a folder with other files is left alone. `is_ours` gets the
+    names in a folder that is not empty. Raises `StorageError` and `OSError`.
     """
     shown = safe_line(str(path))
     real = Path(os.path.realpath(path))
@@ -402,9 +414,9 @@ def make_named_folder(path: Path, mode: int, *, is_ours: Callable[[frozenset[str
                 hint=f"Make the folder as the gate's account: mkdir -p {shlex.quote(shown)}",
             ) from error
         except FileExistsError:
-            # another gate was faster
+            # another gate has made it in the meantime
             return
-        # whatever the account's umask says
+        # mkdir's mode is reduced by the account's umask
         writing.set_mode(path, mode)
         return
     with os.scandir(path) as entries:
@@ -417,7 +429,7 @@ def make_named_folder(path: Path, mode: int, *, is_ours: Callable[[frozenset[str
 
 
 def is_private(path: Path) -> bool:
-    """Whether a folder is this account's, and no other may write in it or give it another name."""
+    """Return whether a folder is this account's, and no other account can write to or rename it."""
     own, own_facts = os.geteuid(), os.lstat(path)
     if own_facts.st_uid != own or not _closed(own_facts, sticky=False):
         return False
@@ -426,7 +438,10 @@ def is_private(path: Path) -> bool:
 
 
 def _closed(facts: os.stat_result, *, sticky: bool) -> bool:
-    """A real folder that others may not write in; a `sticky` one holds what they may not rename."""
+    """Return whether this is a real folder in which others cannot replace an entry.
+
+    `sticky` also accepts a folder where others may write but not rename (the sticky bit).
+    """
     mode = facts.st_mode
     kept = sticky and bool(mode & stat.S_ISVTX)
     return stat.S_ISDIR(mode) and (kept or not mode & (stat.S_IWGRP | stat.S_IWOTH))

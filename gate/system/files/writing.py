@@ -1,9 +1,10 @@
-"""The one way to change the file system: below the top of a checkout no link is followed.
+"""The only way in which the gate changes the file system: inside a checkout no link is followed.
 
-A commit may hold a link of any name, so a path below a checkout may lead anywhere. Each folder on
-the way is opened by itself, from the root, and what is changed is named relative to the last one:
-so it is the folder that was looked at, whatever takes its name meanwhile. A link above every
-checkout is the machine's own, such as `/var` on some machines or a home on another disk.
+A commit may contain a link of any name, so a path inside a checkout could lead anywhere. Therefore
+each folder of a path is opened separately, from the root, and changes are made relative to the last
+descriptor. That is the folder which was checked, even if another one takes its name meanwhile.
+Links above every checkout are followed: they are the machine's own, such as `/var` on some machines
+or a home on another disk.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from typing import BinaryIO, Final
 from gate.errors import StorageError
 from gate.text.untrusted_text import safe_line
 
-# linux/fs.h; the same number on x86_64 and aarch64
+# from linux/fs.h; the same number on x86_64 and aarch64
 FICLONE: Final = 0x40049409
 CHUNK_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 1024 * 1024
-# of a system, or of two file systems, that cannot; anything else is a fault of the disk
+# Errors of a kernel, or of a pair of file systems, that cannot share bytes. All other errors are
+# faults of the disk.
 CANNOT: Final = {
     errno.EBADF,
     errno.EINVAL,
@@ -39,9 +41,9 @@ CANNOT: Final = {
 
 
 def share_bytes(source: int, target: int) -> bool:
-    """Let an empty file have all bytes of another, by descriptors; False where they must be copied.
+    """Make an empty file share another file's bytes; return False if they must be copied.
 
-    Raises `OSError` when the disk fails or is full.
+    Both arguments are descriptors. Raises `OSError` if the disk fails or is full.
     """
     try:
         fcntl.ioctl(target, FICLONE, source)
@@ -53,24 +55,24 @@ def share_bytes(source: int, target: int) -> bool:
 
 
 def shared_or_copied(source: int, target: int) -> Iterator[int]:
-    """Fill an empty file with the rest of another; the bytes of each piece, after it was written.
+    """Fill an empty file with the rest of another; yield the size of each piece after writing it.
 
-    Both are as independent as two copies: a file system that shares bytes (btrfs, XFS, overlays on
-    them) gives the first writer bytes of its own. Raises `OSError` when the disk fails or is
-    full.
+    The files stay independent: a file system that shares bytes (btrfs, XFS, overlays on them)
+    copies a block when one of the files is written. Raises `OSError` if the disk fails or is full.
     """
     if share_bytes(source, target):
         yield os.fstat(target).st_size
         return
     yield from _copied_by_the_kernel(source, target)
-    # what it left: on some file systems it stops early, or does nothing, without an error
+    # The kernel may stop early, or copy nothing, without an error on some file systems; copy the
+    # rest here.
     while data := os.read(source, READ_BYTES):
         write_all(target, data)
         yield len(data)
 
 
 def write_all(target: int, data: bytes) -> None:
-    """All of it: a single call may write less."""
+    """Write all the data, in several calls if needed: os.write may write less."""
     view = memoryview(data)
     while view:
         view = view[os.write(target, view) :]
@@ -85,21 +87,21 @@ def _copied_by_the_kernel(source: int, target: int) -> Iterator[int]:
             raise
 
 
-# enough to name what is in a folder, and asks for no more permission than to enter it (open(2))
+# O_PATH suffices to name entries of a folder, and needs no permission but to enter it (open(2)).
 ENTERED: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 REPLACED_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 NEVER_FOLLOWED: Final = os.O_NOFOLLOW | os.O_CLOEXEC
-# as many as the kernel follows (path_resolution(7))
+# the number of links that the kernel follows in one path (path_resolution(7))
 MAX_LINKS: Final = 40
-# PATH_MAX in linux/limits.h, the zero at its end included
+# PATH_MAX in linux/limits.h, which counts the zero byte at the end
 MAX_PATH_BYTES: Final = 4096
 MAX_PREFIX: Final = 50
 CHECKOUT: Final = ".git"
 
 
 class _Way:
-    """The folders entered so far; `top` is how many lead to the outermost checkout, if one does."""
+    """A walk from the root; `top` is the depth of the outermost checkout, or None outside one."""
 
     def __init__(self) -> None:
         self.folder = os.open("/", ENTERED)
@@ -108,23 +110,24 @@ class _Way:
         self._links = 0
 
     def enter(self, name: str) -> None:
-        """One folder further; raises `OSError`, for a link too."""
+        """Enter a folder below the current one; raises `OSError` for anything else, a link too."""
         self._move(os.open(name, ENTERED, dir_fd=self.folder))
         self.names.append(name)
+        # The outermost checkout counts, so that every link inside it is refused.
         if self.top is None and _is_there(CHECKOUT, self.folder):
             self.top = len(self.names)
 
     def leave(self) -> None:
-        """To the folder above; that of the root is the root."""
+        """Go to the folder above; above the root is the root."""
         self._move(os.open("..", ENTERED, dir_fd=self.folder))
         del self.names[-1:]
         if self.top is not None and len(self.names) < self.top:
             self.top = None
 
     def destination(self, name: str) -> str | None:
-        """Where a link of that name leads; None for what is no link.
+        """Return the text of a link in the current folder, or None for anything but a link.
 
-        Raises `StorageError` for one below a checkout.
+        Raises `StorageError` if the link is inside a checkout.
         """
         try:
             text = os.readlink(name, dir_fd=self.folder)
@@ -138,7 +141,7 @@ class _Way:
         return text
 
     def restart(self) -> None:
-        """Back to the root."""
+        """Go back to the root."""
         self._move(os.open("/", ENTERED))
         self.names.clear()
         self.top = None
@@ -150,9 +153,10 @@ class _Way:
 
 @contextmanager
 def entered(path: Path, *, make: bool = False) -> Iterator[int]:
-    """A descriptor of a folder to name things in; with `make` what is missing on the way is made.
+    """Provide a descriptor of a folder, relative to which entries can be named.
 
-    Raises `OSError`, and `StorageError` for a link below a checkout.
+    With `make`, missing folders on the way are made. Raises `OSError`, and `StorageError` for a
+    link inside a checkout.
     """
     way = _Way()
     try:
@@ -163,7 +167,7 @@ def entered(path: Path, *, make: bool = False) -> Iterator[int]:
 
 
 def _go(way: _Way, path: Path, *, make: bool) -> None:
-    # as for any call of the system: a walk down a path takes time for each of its folders
+    # The same limit as a system call has. Without it a very long path would take very long to walk.
     if len(os.fsencode(path)) >= MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     waiting = list(reversed(path.absolute().parts[1:]))
@@ -178,7 +182,8 @@ def _go(way: _Way, path: Path, *, make: bool) -> None:
             if error.errno == errno.ENOENT and make:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=way.folder)
-                # entered in the next round: another may have put something else there
+                # Enter it in the next round with all checks: somebody may have put a link there
+                # meanwhile.
                 waiting.append(name)
                 continue
             link = way.destination(name) if error.errno in {errno.ENOTDIR, errno.ELOOP} else None
@@ -192,7 +197,7 @@ def _go(way: _Way, path: Path, *, make: bool) -> None:
 
 @contextmanager
 def holder(path: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """The folder that holds a path, as a descriptor, and the path's name in it."""
+    """Provide a descriptor of the folder that contains a path, and the path's name in it."""
     if path.name in {"", ".."}:
         raise OSError(errno.EINVAL, "no name of a file")
     with entered(path.parent, make=make) as folder:
@@ -200,7 +205,7 @@ def holder(path: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def refuse_brought_link(path: Path) -> None:
-    """`StorageError` where a path is a link below a checkout, or leads through one."""
+    """Raise `StorageError` if a path is, or leads through, a link inside a checkout."""
     way = _Way()
     try:
         with suppress(OSError):
@@ -210,28 +215,28 @@ def refuse_brought_link(path: Path) -> None:
 
 
 def make_folders(path: Path) -> None:
-    """A folder and those above it, as needed; one that is there stays as it is."""
+    """Make a folder and the ones above it as needed; existing folders stay unchanged."""
     with entered(path, make=True):
         pass
 
 
 def new_folder(path: Path, *, mode: int = 0o777) -> None:
-    """A folder that must not be there yet, in one that is; `mode` under the account's mask."""
+    """Make a folder that does not exist yet in one that does; the umask applies to `mode`."""
     with holder(path) as (folder, name):
         os.mkdir(name, mode, dir_fd=folder)
 
 
 @contextmanager
 def new_file(path: Path | str, mode: int, *, within: int | None = None) -> Iterator[int]:
-    """A descriptor of a file that must not be there yet; gone again when the body fails.
+    """Provide a descriptor of a file that must not exist yet; it is removed if the body fails.
 
-    With `within`, the descriptor of a folder, `path` is a name in that.
+    `within` is the descriptor of a folder, and `path` then a name in it.
     """
     if within is None:
         with holder(Path(path)) as (folder, name), new_file(name, mode, within=folder) as opened:
             yield opened
         return
-    # O_EXCL follows no link either (open(2)); closed to others until it is whole
+    # O_EXCL follows no link (open(2)). Mode 0600 hides the file from others until it is complete.
     descriptor = os.open(path, NEW_FILE, 0o600, dir_fd=within)
     try:
         yield descriptor
@@ -244,7 +249,7 @@ def new_file(path: Path | str, mode: int, *, within: int | None = None) -> Itera
 
 
 def write_new(path: Path, chunks: Iterable[bytes], mode: int, *, make: bool = False) -> None:
-    """Write a file that must not be there yet, with exactly these permissions."""
+    """Write a file that must not exist yet, with exactly these permissions."""
     with (
         holder(path, make=make) as (folder, name),
         new_file(name, mode, within=folder) as descriptor,
@@ -254,7 +259,7 @@ def write_new(path: Path, chunks: Iterable[bytes], mode: int, *, make: bool = Fa
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Make a small file or overwrite one; `replacing` is for what must never be half there."""
+    """Write a small file, new or existing; use `replacing` if it must never be incomplete."""
     descriptor = open_file(path, REPLACED_FILE, mode)
     try:
         write_all(descriptor, data)
@@ -263,14 +268,14 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """`open(2)` in the entered folder, without following a link; the caller closes it."""
+    """Call open(2) relative to the checked folder, without following a link; the caller closes."""
     with holder(path) as (folder, name):
         return os.open(name, flags | NEVER_FOLLOWED, mode, dir_fd=folder)
 
 
 @contextmanager
 def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` when the body ends well, and else is gone."""
+    """Provide a new file that replaces `path` if the body succeeds, else is removed."""
     with holder(path, make=True) as (folder, name):
         temporary = f".{name[:MAX_PREFIX]}.{secrets.token_hex(8)}"
         descriptor = os.open(temporary, NEW_FILE, 0o600, dir_fd=folder)
@@ -279,18 +284,18 @@ def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fchmod(descriptor, mode)
-                # before the rename: else a crash may leave the new name without the new content
+                # Before the rename, or a crash may leave the new name without the new content.
                 os.fsync(descriptor)
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
-            # gone when it became the file
+            # after a successful rename the temporary name no longer exists
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
         _reach_the_disk(folder)
 
 
 def _reach_the_disk(folder: int) -> None:
-    """The rename itself is an entry of the folder, which has to reach the disk too (fsync(2))."""
+    """Flush the folder to disk: the rename is an entry of the folder (fsync(2))."""
     opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.fsync(opened)
@@ -299,31 +304,31 @@ def _reach_the_disk(folder: int) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a link itself; nothing there is fine, and so is not a folder above it."""
+    """Remove a file or a link itself; a missing path, or folder above it, is no error."""
     with suppress(FileNotFoundError), holder(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
 
 def rename(source: Path, target: Path, *, make: bool = False) -> None:
-    """Give something another name on the same disk; a file that is there is replaced."""
+    """Rename a path on the same disk; a file at the target is replaced."""
     with holder(target, make=make) as (there, new), holder(source) as (here, old):
         os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
 
 
 def symbolic_link(path: Path, destination: str, *, make: bool = False) -> None:
-    """A link that must not be there yet; where it leads is not looked at."""
+    """Make a symbolic link that must not exist yet; its destination is not checked."""
     with holder(path, make=make) as (folder, name):
         os.symlink(destination, name, dir_fd=folder)
 
 
 def second_name(source: Path, target: Path) -> None:
-    """A hard link; of a link, the link itself."""
+    """Make a hard link; for a symbolic link, to the link itself."""
     with holder(source) as (here, old), holder(target) as (there, new):
         os.link(old, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """The permissions of a file or a folder; `OSError` for a link."""
+    """Set the permissions of a file or a folder; raises `OSError` for a link."""
     with holder(path) as (folder, name):
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -331,7 +336,7 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def set_time_to_now(path: Path) -> None:
-    """The time of modification of a file; of a link, its own."""
+    """Set the modification time of a file, or of a link itself, to now."""
     with holder(path) as (folder, name):
         os.utime(name, dir_fd=folder, follow_symlinks=False)
 

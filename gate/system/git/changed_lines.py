@@ -1,6 +1,7 @@
-"""Which lines of which files two commits do not share, as git's own plumbing tells it.
+"""Find the lines that differ between two commits, with git's own plumbing commands.
 
-No diff driver and no converter of the repository's configuration runs; what is read is bounded.
+No diff driver and no converter of the repository's configuration runs, and the amount read is
+limited.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_LINE: Final = 64 * 1024
 MAX_NAME: Final = 300
 MAX_TEXT: Final = 200
-# of all hunks together; those behind it are reported without their lines
+# for all hunks together; the hunks after it are reported without their lines
 MAX_TEXT_BYTES: Final = 64 * 1024
 HUNK: Final = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", re.ASCII)
 TARGET: Final = b"+++ b/"
@@ -33,9 +34,10 @@ ARGUMENTS: Final = (
 
 
 def changed_lines(git: GitCommand, before: str, after: str) -> Change:
-    """The hunks between two full hashes, `MAX_CHANGES` at most; names that git quotes are left out.
+    """Return the hunks between two full hashes, at most `MAX_CHANGES`.
 
-    Raises `RepositoryError` for commits that are not there.
+    A file whose name git quotes is left out, and the result is then not complete. Raises
+    `RepositoryError` for commits that are not in this clone.
     """
     with git.stream(*ARGUMENTS, before, after) as stream:
         lines, reader = _Lines(stream), _Reader()
@@ -48,7 +50,7 @@ def changed_lines(git: GitCommand, before: str, after: str) -> Change:
 
 
 class _Lines:
-    """Lines, and the beginnings of very long ones, up to `MAX_BYTES`; `ended`: those are all."""
+    """Yields lines up to `MAX_BYTES`, long ones cut to `MAX_LINE`; `ended`: all were read."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -65,13 +67,13 @@ class _Lines:
             left -= len(line)
             if whole:
                 yield line
-            # the rest of a long line is no line of its own
+            # the rest of a long line must not be taken for a line of its own
             whole = line.endswith(b"\n")
 
 
 @dataclass(slots=True)
 class _Hunk:
-    """A hunk that is being read."""
+    """A hunk that is still being read."""
 
     file: str
     first: int
@@ -82,19 +84,23 @@ class _Hunk:
 
 
 class _Reader:
-    """Takes git's patch line by line; `unnamed`: a file was changed whose name is left out."""
+    """Parses git's patch line by line.
+
+    `unnamed` becomes true if a changed file's name is left out.
+    """
 
     def __init__(self) -> None:
         self.parsed: list[_Hunk] = []
         self.unnamed = False
         self._begun = self._file = ""
-        # counted, so that no line of a file is taken for one of git's own
+        # Counting the hunk's lines keeps a file's own line such as `+++ b/x` from being taken for
+        # git's.
         self._content = 0
         self._text_left = MAX_TEXT_BYTES
         self._hunk: _Hunk | None = None
 
     def take(self, line: bytes) -> None:
-        """The next line of the patch."""
+        """Read the next line of the patch."""
         if self._content and line[:1] in b"+-":
             self._content -= 1
             self._keep(line)
@@ -104,7 +110,7 @@ class _Reader:
         elif line.startswith(BEGIN):
             self._begun, self._file = _same_name(line[len(BEGIN) :].rstrip(b"\n")), ""
         elif line.startswith((b"diff --git ", b"+++ ")):
-            # a name that git quotes; or a file that the head does not have
+            # either a name that git quotes, or a file that the head does not have
             self.unnamed |= line.startswith((b"diff --git ", b'+++ "'))
             if line == GONE and self._begun:
                 self.parsed.append(_Hunk(self._begun, 0, 0, 0))
@@ -128,7 +134,7 @@ class _Reader:
             side.append(text)
 
     def hunks(self) -> Iterator[ChangedLines]:
-        """What was found, as records."""
+        """Yield the hunks as records."""
         for hunk in self.parsed:
             yield ChangedLines(
                 file=hunk.file,
@@ -147,6 +153,6 @@ def _name(raw: bytes) -> str:
 
 
 def _same_name(both: bytes) -> str:
-    """The name in `x b/x`, where both are one."""
+    """Return the name in `x b/x`, where both names are equal; otherwise the empty text."""
     half = (len(both) - len(b" b/")) // 2
     return _name(both[:half]) if both == both[:half] + b" b/" + both[:half] else ""

@@ -1,4 +1,4 @@
-"""Which lines two commits do not share."""
+"""The lines that differ between two commits, as records that a verdict can contain."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CodeLine = Annotated[str, Field(max_length=200)]
 
 
 class ChangedLines(Document):
-    """A hunk of the diff, by its lines in the head: `first` to `last`, counted from 1.
+    """A hunk of the diff; `first` to `last` are its lines in the head commit, counted from 1.
 
-    `removed`: lines were only taken out, behind `first`. `before` and `after` are the first lines
-    of both sides as the commits have them, and `gone` is how many the base has of them. A file that
-    git shows no lines of is one change with `first` 0.
+    `removed` means that lines were only deleted, after line `first`. `before` and `after` have the
+    first lines of both sides as committed, and `gone` is the base's number of lines. For a file
+    whose lines git does not show, such as a binary one, there is one record with `first` 0.
     """
 
     file: Annotated[str, Field(max_length=300)]
@@ -34,23 +34,23 @@ class ChangedLines(Document):
 
     @property
     def new(self) -> int:
-        """How many lines the head has of it."""
+        """The number of lines in the head commit."""
         return 0 if self.removed or not self.first else self.last - self.first + 1
 
     def holds(self, file: str, line: int) -> bool:
-        """Whether a line of the head is one of these."""
+        """Return whether a line of the head commit belongs to this hunk."""
         return bool(self.new) and self.file == file and self.first <= line <= self.last
 
     @property
     def place(self) -> str:
-        """As `train.py:12` or `train.py:12-14`; the file alone where no lines are known."""
+        """The place for a message: `train.py:12`, `train.py:12-14`, or the file without lines."""
         if not self.first and not self.removed:
             return self.file
         return f"{self.file}:{self.first}" + (f"-{self.last}" if self.last > self.first else "")
 
 
 class Change(Document):
-    """What the base and the head commit do not share; `complete` where all of it is here."""
+    """The differences between base and head commit; `complete` is false if some are left out."""
 
     hunks: Annotated[tuple[ChangedLines, ...], Field(max_length=MAX_CHANGES)] = ()
     complete: bool = True

@@ -1,8 +1,8 @@
-"""Calling git without letting the repository configure what runs.
+"""Call git without letting the repository choose which programs run.
 
-A repository's own `.git/config` can name programs: hooks, a file system monitor, filters,
-transports for objects that are missing. All are switched off for each call; nothing of the caller's
-environment is handed on but the search path.
+A repository's own `.git/config` can name programs: hooks, a file system monitor, filters, and
+transports for missing objects. Each call switches all of them off, and passes nothing of the
+caller's environment but the search path.
 """
 
 from __future__ import annotations
@@ -23,45 +23,46 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 QUERY_SECONDS = 120.0
 EXPORT_SECONDS = 1800.0
 MAX_WORDS_BYTES = 64 * 1024
-# A commit of 100 KiB can list 16 million files, by trees that hold a tree many times. No question
-# is asked whose answer is longer, nor one of more names.
+# A commit of 100 KiB can list 16 million files, through trees that contain one tree many times. So
+# answers have a limit, in bytes and in names.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ROWS = 500_000
 ENVIRONMENT = {
-    # a `.gitconfig` at home may name programs too
+    # a `.gitconfig` in the home folder may name programs too
     "HOME": "/nonexistent",
     "XDG_CONFIG_HOME": "/nonexistent",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
-    # attributes choose filters, and so change what a file's bytes are (gitattributes(5))
+    # attributes select filters, and so change a file's bytes (gitattributes(5))
     "GIT_ATTR_NOSYSTEM": "1",
-    # nobody sits at a gate: what asks for a password would wait for the watchdog
+    # Nobody is there to type a password, and git would wait for it until the watchdog ends it.
     "GIT_TERMINAL_PROMPT": "0",
-    # `git status` would write the index, and so make it root's
+    # `git status` would refresh the index and leave it owned by root
     "GIT_OPTIONAL_LOCKS": "0",
     # no transport at all: a missing object is an error, never a download
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_NO_LAZY_FETCH": "1",
-    # refs/replace shows other bytes under a commit's hash than it names (git-replace(1))
+    # refs/replace makes git show other bytes than a commit's hash names (git-replace(1))
     "GIT_NO_REPLACE_OBJECTS": "1",
-    # a file may be called `:(exclude)x` or `*`, which git would take for a pattern (gitglossary(7))
+    # A file may be named `:(exclude)x` or `*`, which git would take for a pattern (gitglossary(7)).
     "GIT_LITERAL_PATHSPECS": "1",
-    # its words are part of the gate's errors, which are in English
+    # git's messages become part of the gate's errors, which are in English
     "LC_ALL": "C",
 }
-# in a repository's configuration each of these can name a program; the command line is stronger
+# Each of these settings can name a program in a repository's configuration. The command line
+# overrides it.
 SETTINGS = (
-    # started by whatever looks at the work tree, `git status` too
+    # runs whenever git looks at the work tree, even for `git status`
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.attributesFile=/dev/null",
-    # `ext::` is a transport that is any command line (git-remote-ext(1))
+    # the transport `ext::` runs any command line (git-remote-ext(1))
     "protocol.ext.allow=never",
 )
 
 
 class GitCommand:
-    """git in one folder; `overrides` are further settings, stronger than the repository's own."""
+    """git in one folder; `overrides` are more settings, stronger than the repository's own."""
 
     def __init__(
         self,
@@ -80,12 +81,13 @@ class GitCommand:
         self._environment = {**ENVIRONMENT, "PATH": search_path}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        """Run to the end, whatever its exit code.
+        """Run git and return the result, whatever the exit code.
 
-        Raises `RepositoryError` when it cannot or hangs, and `CommitError` when it prints more
-        than `MAX_ANSWER_BYTES`.
+        Raises `RepositoryError` if git cannot start or times out, and `CommitError` if it prints
+        more than `MAX_ANSWER_BYTES`.
         """
         late = Event()
+        # standard error goes to a file: a second pipe could fill up and block git
         with tempfile.TemporaryFile() as said:
             process = self._popen(arguments, None, said)
 
@@ -112,9 +114,10 @@ class GitCommand:
         return subprocess.CompletedProcess(arguments, process.returncode, answer, words)
 
     def rows(self, *arguments: str) -> list[str]:
-        """The names of a listing, each of which ends in a zero byte; `-z` is among the arguments.
+        """Return the names in a listing with zero bytes after each name, as `-z` gives it.
 
-        Raises as `run` and `output` do, and `CommitError` for more than `MAX_ROWS` names.
+        The arguments must include `-z`. Raises the errors of `output`, and `CommitError` for more
+        than `MAX_ROWS` names.
         """
         answer = self.output(*arguments)
         if answer.count(b"\0") > MAX_ROWS:
@@ -122,7 +125,7 @@ class GitCommand:
         return [os.fsdecode(row) for row in answer.split(b"\0") if row]
 
     def output(self, *arguments: str) -> bytes:
-        """What it prints; `RepositoryError` with git's own words when it fails."""
+        """Return what git prints; `RepositoryError` with git's own words if it fails."""
         done = self.run(*arguments)
         if done.returncode != 0:
             raise failure(arguments, done.stderr)
@@ -130,15 +133,16 @@ class GitCommand:
 
     @contextmanager
     def stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
-        """What it prints, as it comes, for the length of the body.
+        """Provide git's output as a stream while the body runs.
 
-        A body that ends before it has read all of it ends git. Raises `RepositoryError` with git's
-        own words when the body read to the end and git failed.
+        A body that stops reading early ends git. Raises `RepositoryError` with git's own words if
+        the body read to the end and git failed.
         """
-        # a second pipe would have to be read beside the first, or git stops when it is full
+        # Standard error goes to a file: a second pipe would have to be read too, or git blocks on
+        # it.
         with tempfile.TemporaryFile() as said:
             process = self._popen(arguments, stdin, said)
-            # reading blocks, so only another thread can end a git that says nothing any more
+            # Reading blocks, so only another thread can end a git that has become silent.
             watchdog = Timer(EXPORT_SECONDS, process.kill)
             watchdog.start()
             try:
@@ -164,12 +168,12 @@ class GitCommand:
                 stderr=stderr,
             )
         except (OSError, ValueError) as error:
-            # ValueError: a zero byte in a name
+            # Popen raises ValueError for a zero byte in an argument
             raise _cannot_start(error) from error
 
 
 def failure(arguments: tuple[str, ...], stderr: bytes) -> RepositoryError:
-    """What git said, as an error of ours."""
+    """Return git's error output as an error of the gate."""
     details = tuple(safe_line(line) for line in stderr.splitlines()[:5])
     return RepositoryError(
         f"git {arguments[0]} failed",

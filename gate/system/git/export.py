@@ -1,13 +1,13 @@
-"""Writing a tree of files out of a repository, its digest, and a commit as one pack.
+"""Export a tree of files from a repository, compute its digest, and pack a commit.
 
-git itself converts them, in an empty repository that borrows the clone's objects. So line ends,
-`ident` and `working-tree-encoding` are a fresh clone's; no filter, no file of attributes and no
-setting of this clone or machine is known there.
+The exported bytes are those of a fresh clone. No checkout and no `git archive` runs in the
+repository itself, because both run filters that its configuration names. Instead git converts the
+files in an empty repository that borrows the clone's objects. There git applies line ends, `ident`
+and `working-tree-encoding`, but knows no filter, no attributes file and no setting of this clone or
+machine.
 
-No checkout and no archive in the repository itself: those run filters that it chooses.
-
-What comes out of such a file is named by its own hash, so it can be nothing but the commit that was
-packed; git's index-pack checks every object of it.
+A source pack contains a commit that is named by its own hash, and git's index-pack checks every
+object. So a pack that opens can only be the commit that was packed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ UNSPECIFIED: Final = "unspecified"
 NO_DRIVER: Final = frozenset({UNSPECIFIED, "unset", "set"})
 LFS: Final = "lfs"
 LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
-# what a filter may be that gives back what it is given
+# A filter with one of these programs returns its input unchanged.
 PLAIN_PROGRAMS: Final = frozenset({"", "cat"})
 FILTER_KEYS: Final = r"^filter\..*\.(smudge|process)$"
 CHUNK_BYTES: Final = 1024 * 1024
@@ -62,23 +62,24 @@ CHUNK_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ConvertedFiles:
-    """A folder with the converted files; a path of the commit that is not in it is as committed."""
+    """A folder with the files that git had to convert; all other files are as committed."""
 
     folder: Path
     paths: frozenset[str]
 
     def place(self, path: str) -> Path | None:
-        """Where the converted file is, or None for one that a clone has as it was committed."""
+        """Return the converted file, or None if a clone has this file as it was committed."""
         if path not in self.paths:
             return None
         place = self.folder / path
         with storage_faults("reading", place), place.open("rb") as file:
-            # the pointer is fetched by its own text, whatever else its attributes ask
+            # A Git LFS pointer stays as committed: `data/lfs.py` fetches the file by the pointer's
+            # text.
             return None if file.read(len(LFS_POINTER)) == LFS_POINTER else place
 
 
 def filter_programs(git: GitCommand) -> frozenset[str]:
-    """The filters for which the clone's own configuration names a program that a checkout runs."""
+    """Return the filters for which the clone's configuration names a program to run at checkout."""
     rows = git.run("config", "-z", "--get-regexp", FILTER_KEYS).stdout.split(b"\0")
     pairs = (os.fsdecode(row).partition("\n") for row in rows if row)
     return frozenset(
@@ -92,13 +93,13 @@ def filter_programs(git: GitCommand) -> frozenset[str]:
 def converted_files(
     git: GitCommand, entries: tuple[TreeEntry, ...], commit: str, programs: frozenset[str]
 ) -> Iterator[ConvertedFiles]:
-    """The converted files of a commit, while the body runs; `programs` are `filter_programs`.
+    """Convert a commit's files while the body runs; `programs` comes from `filter_programs`.
 
-    Raises `CommitError` for a file that a checkout here would run a program for, and for attributes
-    that git refuses.
+    Raises `CommitError` for a file for which a checkout here would run a program, and for
+    attributes that git refuses.
     """
     files = [entry.path for entry in entries if entry.mode in PERMISSIONS]
-    # the usual case asks git nothing
+    # Usually a commit has no attributes, and then git need not be asked.
     if not any(path.rpartition("/")[2] == ATTRIBUTES for path in files):
         yield ConvertedFiles(Path(), frozenset())
         return
@@ -127,14 +128,15 @@ def _to_convert(clone: _EmptyClone, files: list[str], programs: frozenset[str]) 
                     hint="Take the files that the training reads out of the filter, or declare "
                     "them under `data`.",
                 )
-        # every other end of lines is git's own, and what is not `crlf` changes no checkout
+        # Of the `eol` values only `crlf` changes a checkout. Of the other attributes, any value
+        # may.
         elif value == "crlf" if name == "eol" else value != UNSPECIFIED:
             paths[path] = None
     return list(paths)
 
 
 class _EmptyClone:
-    """A new repository in `made` with the index of one commit and the objects of another clone."""
+    """A new repository in `made` with one commit's index, which reads another clone's objects."""
 
     def __init__(self, git: GitCommand, made: Path, commit: str) -> None:
         objects = git.output("rev-parse", "--git-path", "objects").removesuffix(b"\n")
@@ -144,6 +146,7 @@ class _EmptyClone:
         with storage_faults("writing", made):
             writing.new_folder(self.folder)
             self._git.output("init", "-q", f"--object-format={kind}", "--template=")
+            # git reads missing objects from the folders listed here (gitrepository-layout(5))
             alternates = self.folder / ".git" / "objects" / "info" / "alternates"
             writing.make_folders(alternates.parent)
             there = os.fsencode(git.folder / os.fsdecode(objects))
@@ -151,7 +154,7 @@ class _EmptyClone:
         self._git.output("read-tree", "--end-of-options", commit)
 
     def attributes(self, paths: list[str]) -> Iterator[tuple[str, str, str]]:
-        """Each path with each attribute that was asked for and its value, by the commit alone."""
+        """Yield (path, attribute, value) for each attribute in `ASKED`, from the commit alone."""
         with (
             _listed(paths) as listing,
             self._git.stream(
@@ -159,19 +162,20 @@ class _EmptyClone:
             ) as answers,
         ):
             rows = _rows(answers)
-            # three words an attribute (git-check-attr(1), OUTPUT)
+            # git-check-attr(1), OUTPUT: three fields for each attribute
             for path in rows:
                 yield path, next(rows, ""), next(rows, "")
 
     def check_out(self, paths: list[str]) -> None:
         """Write the files as a clone has them.
 
-        git asks files of attributes in the work tree first, so they come last, one at a time.
+        git prefers a .gitattributes in the work tree to the one in the index. So these files are
+        written last, one at a time.
         """
         plain = [path for path in paths if path.rpartition("/")[2] != ATTRIBUTES]
         own = [path for path in paths if path.rpartition("/")[2] == ATTRIBUTES]
         self._write(plain)
-        # the deepest first: what is above it would speak for it
+        # The deepest first: an attributes file above would apply to it.
         for path in sorted(own, key=lambda name: -name.count("/")):
             self._write([path])
 
@@ -204,9 +208,10 @@ MAX_FILE_BYTES = 64 * 1024**3
 
 
 class TreeWriter:
-    """Writes files below `target` and notes what they were.
+    """Writes files below `target` and records their digests.
 
-    Links come last, in `digest`: while files are written there is none that could lead one astray.
+    `digest` makes the links last. Until then there is no link through which a file could be written
+    elsewhere.
     """
 
     def __init__(self, target: Path) -> None:
@@ -217,8 +222,9 @@ class TreeWriter:
             writing.make_folders(target)
 
     def file(self, path: str, mode: str, chunks: Iterable[bytes]) -> None:
-        """Write one regular file; `mode` is git's."""
-        # git refuses bad names in a checkout, and this is none: the path is the commit's own word
+        """Write one regular file; `mode` is git's, such as `100644`."""
+        # git refuses bad names in a checkout. This is not a checkout, and the path is the commit's
+        # own text.
         there = self._target / check_path(path)
         permissions = PERMISSIONS.get(mode, 0o644)
         hasher = hashlib.sha256()
@@ -233,7 +239,7 @@ class TreeWriter:
         self._entries.append((path, plain_mode(permissions), hasher.hexdigest()))
 
     def link(self, path: str, destination: bytes) -> None:
-        """Note a link for the end."""
+        """Record a link, to be made at the end."""
         if not 0 < len(destination) <= MAX_LINK_BYTES or b"\0" in destination:
             raise CommitError(
                 f"{safe_line(path)} is a link that no file system can store",
@@ -243,12 +249,12 @@ class TreeWriter:
         self._entries.append((path, LINK, sha256_hex(destination)))
 
     def digest(self) -> str:
-        """Make the links, refuse one that leads outside, and give the digest of the whole tree."""
+        """Make the links, refuse any that leads outside, and return the whole tree's digest."""
         for path, destination in self._links.items():
             self._make_link(path, destination)
         root = self._target.resolve()
         for path, destination in self._links.items():
-            # resolved on disk: links that go through links cannot be judged by their text
+            # Resolved on disk, because a link may go through other links.
             real = Path(os.path.realpath(self._target / path))
             if destination.startswith(b"/") or not real.is_relative_to(root):
                 raise CommitError(
@@ -259,7 +265,7 @@ class TreeWriter:
         return tree_digest(self._entries)
 
     def _make_link(self, path: str, destination: bytes) -> None:
-        """A forged tree can hold a link and a folder of the same name: never write through it."""
+        """Make a link, but never through another one, which a forged tree may list above it."""
         if any(str(folder) in self._links for folder in PurePosixPath(path).parents):
             raise unsafe_path(path)
         there = self._target / path
@@ -275,11 +281,11 @@ def write_commit(
     *,
     programs: frozenset[str] = frozenset(),
 ) -> str:
-    """Write the entries of a commit; the digest covers paths, modes and bytes.
+    """Write the entries of a commit as a fresh clone has them; return the tree's digest.
 
-    Bytes are those that a fresh clone has; `programs` are the filters that the clone would run.
-
-    Raises `CommitError` for what cannot be written, before anything is where the list tells.
+    The digest covers paths, modes and bytes. `programs` are the filters that the clone would run.
+    Raises `CommitError` for entries that cannot be written. Unsafe paths and submodules are found
+    before anything is written.
     """
     for entry in entries:
         check_path(entry.path)
@@ -297,18 +303,18 @@ def write_commit(
 
 @contextmanager
 def stored_content(git: GitCommand, entries: tuple[TreeEntry, ...]) -> Iterator[IO[bytes]]:
-    """What `git cat-file --batch` prints of these objects, one after the other."""
+    """Provide the output of `git cat-file --batch` for these entries, in their order."""
     with tempfile.TemporaryFile() as content:
         with storage_faults("writing", Path(tempfile.gettempdir())):
             content.write(b"".join(entry.object_id.encode("ascii") + b"\n" for entry in entries))
             content.seek(0)
-        # one process for all files: by object id, so no attribute and no filter is asked
+        # One process for all files. Objects are named by id, so no attribute or filter applies.
         with git.stream("cat-file", "--batch", "--buffer", stdin=content) as answers:
             yield answers
 
 
 def _no_file(git: GitCommand, entry: TreeEntry, commit: str) -> CommitError:
-    """A submodule, or a mode that git takes for one."""
+    """Return the error for a submodule, or for a mode that git shows as a submodule."""
     folder, _, name = entry.path.rpartition("/")
     tree = git.output("cat-file", "tree", f"{commit}:{folder}")
     mode = true_mode(tree, os.fsencode(name), len(entry.object_id) // 2)
@@ -321,7 +327,7 @@ def _write_entry(
     size = size_of_next(answers, entry.path)
     there = converted.place(entry.path)
     if entry.mode == LINK:
-        # one byte more than a link may have tells as well as all of them
+        # One byte above the limit is enough for `link` to refuse it.
         writer.link(entry.path, b"".join(exactly(answers, min(size, MAX_LINK_BYTES + 1))))
     elif there is not None:
         for _ in exactly(answers, size):
@@ -330,12 +336,12 @@ def _write_entry(
             writer.file(entry.path, entry.mode, chunks_of(file))
     else:
         writer.file(entry.path, entry.mode, exactly(answers, size))
-    # a line feed follows each object (git-cat-file(1), BATCH OUTPUT)
+    # cat-file writes a line feed after each object (git-cat-file(1), BATCH OUTPUT)
     answers.read(1)
 
 
 def size_of_next(answers: IO[bytes], path: str) -> int:
-    """The bytes of the object that comes next; `RepositoryError` where this clone lacks it."""
+    """Return the size of the next object; raises `RepositoryError` if this clone lacks it."""
     header = answers.readline().split()
     if len(header) != 3 or header[1] != b"blob":  # noqa: PLR2004 - name, type, size
         raise RepositoryError(
@@ -347,7 +353,7 @@ def size_of_next(answers: IO[bytes], path: str) -> int:
 
 
 def exactly(stream: IO[bytes], size: int) -> Iterator[bytes]:
-    """The next `size` bytes, piece by piece; `RepositoryError` when there are fewer."""
+    """Yield the next `size` bytes in pieces; raises `RepositoryError` if there are fewer."""
     while size > 0:
         chunk = stream.read(min(size, CHUNK_BYTES))
         if not chunk:
@@ -360,12 +366,12 @@ def exactly(stream: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def write_work_tree(top: Path, paths: Iterable[str], target: Path) -> str:
-    """Write files as they are on disk; one that is not there any more is left out."""
+    """Write files as they are on disk now, without those that are gone; return the digest."""
     writer = TreeWriter(target)
 
     @cache
     def is_real(folder: Path) -> bool:
-        """Whether no folder on the way down from the top is a link: git sees nothing behind one."""
+        """Whether the folder and all above it, up to the top, are no links: git looks into none."""
         return folder == top or (stat.S_ISDIR(os.lstat(folder).st_mode) and is_real(folder.parent))
 
     for path in paths:
@@ -385,28 +391,28 @@ def _write_from_disk(writer: TreeWriter, path: str, source: Path) -> None:
     if stat.S_ISDIR(facts.st_mode):
         raise submodule(path)
     if stat.S_ISLNK(facts.st_mode):
-        # Path.readlink would tidy the text, and the text is what is hashed
+        # Path.readlink would normalise the text, but the text itself is hashed.
         writer.link(path, os.readlink(os.fsencode(source)))  # noqa: PTH115
         return
     with open_regular(source, MAX_FILE_BYTES) as file:
         writer.file(path, plain_mode(facts.st_mode), chunks_of(file))
 
 
-# one spelling of each pack: nothing reused, nothing compressed, no thread that is faster
+# With these settings git always writes the same pack: no reused deltas, no compression, one thread.
 ONE_SPELLING = ("pack.compression=0", "core.compression=0", "pack.threads=1", "pack.window=0")
 BROKEN_HINT = "The package was damaged, or is not a package of the gate; fetch it again."
 
 
 def write_source_pack(folder: Path, commit: str, target: BinaryIO) -> None:
-    """Write a commit of the repository in `folder`; the same bytes every time.
+    """Write a commit of the repository in `folder` as a pack; the bytes are the same every time.
 
-    Raises `RepositoryError` where an object is missing, as in a partial clone.
+    Raises `RepositoryError` if an object is missing, as in a partial clone.
     """
     git = GitCommand(folder, overrides=ONE_SPELLING)
     with tempfile.TemporaryFile() as listing:
         with git.stream("rev-list", "--objects", "--no-walk", "--end-of-options", commit) as listed:
             while row := listed.readline():
-                # the hash alone: a path behind it would be a hint for the order
+                # Only the hash: git would use the path after it as a hint for the pack's order.
                 listing.write(row.split(b" ", 1)[0].rstrip(b"\n") + b"\n")
         listing.seek(0)
         words = ("--stdout", "--no-reuse-delta", "--no-reuse-object", "--quiet")
@@ -416,9 +422,9 @@ def write_source_pack(folder: Path, commit: str, target: BinaryIO) -> None:
 
 
 def open_source_pack(pack: BinaryIO, commit: str, folder: Path) -> None:
-    """Make a repository of one commit in the new folder `folder`.
+    """Make a repository with one commit from a pack, in the new folder `folder`.
 
-    Raises `RepositoryError` where the file is no pack, is damaged, or lacks a part of the commit.
+    Raises `RepositoryError` if the file is not a pack, is damaged, or lacks a part of the commit.
     """
     with storage_faults("making", folder):
         writing.make_folders(folder.parent)
@@ -430,7 +436,8 @@ def open_source_pack(pack: BinaryIO, commit: str, folder: Path) -> None:
         with git.stream("index-pack", "--stdin", stdin=pack) as said:
             said.read()
         with storage_faults("writing", folder):
-            # its parents are elsewhere, and nobody will ask for them
+            # Marks the commit as shallow: git would otherwise miss its parents, which are not
+            # packed.
             writing.write_whole(folder / ".git" / "shallow", f"{commit}\n".encode("ascii"))
         git.output("update-ref", "--no-deref", "HEAD", commit)
         git.output("rev-list", "--objects", "--no-walk", "--quiet", "--end-of-options", commit)
@@ -443,9 +450,10 @@ def open_source_pack(pack: BinaryIO, commit: str, folder: Path) -> None:
 
 
 def digest_on_disk(tree: Path) -> str:
-    """Covers paths, modes and bytes, as the digest of an export does; no link is followed.
+    """Return the digest of a folder's paths, modes and bytes, as an export computes it.
 
-    Raises `StorageError` for what an export never writes: a FIFO, a socket, a device.
+    No link is followed. Raises `StorageError` for a FIFO, a socket or a device, which an export
+    never writes.
     """
     return tree_digest(_entries(tree))
 
@@ -462,7 +470,7 @@ def _entries(tree: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _read(folder: int, path: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Name, mode and digest of a folder's files and links; then the names of its folders."""
+    """Return (name, mode, digest) of a folder's files and links, and the names of its folders."""
     files, folders = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -470,7 +478,8 @@ def _read(folder: int, path: Path) -> tuple[list[tuple[str, str, str]], list[str
             if stat.S_ISDIR(facts.st_mode):
                 folders.append(entry.name)
             elif stat.S_ISLNK(facts.st_mode):
-                # as bytes, and not followed: the text of a link is its content
+                # A link's text is its content, so it is not followed. Bytes, because it may not be
+                # UTF-8.
                 destination = os.readlink(os.fsencode(entry.name), dir_fd=folder)
                 files.append((entry.name, LINK, sha256_hex(destination)))
             else:

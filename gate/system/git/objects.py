@@ -1,4 +1,4 @@
-"""What a tree of git holds, and which commits changed a folder: bounded reads."""
+"""Read what git's trees contain, and which commits changed a folder, within fixed limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gate.text.untrusted_text import safe_line
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderCommit:
-    """A commit that changed files of a folder: their names below it, author and ISO 8601 date."""
+    """A commit that changed files of a folder: author, ISO 8601 date, and names in the folder."""
 
     commit: str
     committed_at: str
@@ -25,9 +25,9 @@ class FolderCommit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitFacts:
-    """What a commit says of itself, cut to what fits a line; its author's text is untrusted.
+    """What a commit says about itself, shortened for one line; the author's text is untrusted.
 
-    `parents` are full hashes, the first parent first; `committed_at` is ISO 8601.
+    `parents` are full hashes, the first parent first. `committed_at` is ISO 8601.
     """
 
     commit: str
@@ -40,8 +40,8 @@ class CommitFacts:
 LINK = "120000"
 FOLDER = "040000"
 SUBMODULE = "160000"
-# A commit of 100 KiB can list 16 million files, by trees that hold a tree many times. A repository
-# with more files than this has no business in a smoke training.
+# A commit of 100 KiB can list 16 million files, through trees that contain one tree many times. A
+# smoke training does not need more files than this.
 MAX_ENTRIES = 200_000
 MAX_LISTING_BYTES = 64 * 1024 * 1024
 CHUNK_BYTES = 256 * 1024
@@ -49,13 +49,16 @@ PERMISSIONS = {"100644": 0o644, "100664": 0o644, "100755": 0o755}
 
 
 def plain_mode(permissions: int) -> str:
-    """The mode that git gives a regular file: executable by its owner or not."""
+    """Return git's mode for a regular file: executable by its owner or not."""
     return "100755" if permissions & stat.S_IXUSR else "100644"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeEntry:
-    """A file of a commit; `size` is None where it was not asked for, is no blob's, or not here."""
+    """A file of a commit.
+
+    `size` is None if it was not asked for, if the entry is not a blob, or if the clone lacks it.
+    """
 
     path: str
     mode: str
@@ -64,22 +67,22 @@ class TreeEntry:
 
 
 def parse_entries(listing: bytes) -> tuple[TreeEntry, ...]:
-    """Read what `git ls-tree -z -l` prints; names that are not UTF-8 survive as surrogates."""
+    """Read the output of `git ls-tree -z -l`; names that are not UTF-8 become surrogates."""
     return tuple(parse_entry(row) for row in listing.split(b"\0") if row)
 
 
 def read_tree_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
-    """The files of a commit from what `git ls-tree -r -t -z` prints, as it comes.
+    """Read the files of a commit from the output of `git ls-tree -r -t -z`, as it arrives.
 
-    No more is read than the limits of entries and bytes allow; folders count, since a tree can hold
-    millions of them and no file. Raises `CommitError` beyond a limit, and for a name that is there
-    twice, or as a file and as a folder.
+    Reading stops at the limits on entries and bytes. Folders count too, because a tree can contain
+    millions of folders and no file. Raises `CommitError` above a limit, and for a name that is
+    listed twice, or as both a file and a folder.
     """
     files: dict[str, TreeEntry] = {}
     folders: set[str] = set()
     for row in read_rows(listing, commit):
         entry = parse_entry(row)
-        # two readers would take two different ones of them, and only one was reviewed
+        # Two readers could pick different entries of one name, and only one was reviewed.
         if entry.path in files or entry.path in folders:
             raise listed_twice(entry.path, commit)
         if entry.mode == FOLDER:
@@ -92,7 +95,7 @@ def read_tree_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
 
 
 def read_rows(listing: IO[bytes], commit: str) -> Iterator[bytes]:
-    """Rows that end in a zero byte; `CommitError` when they have too many bytes."""
+    """Yield rows that end with a zero byte; raises `CommitError` above `MAX_LISTING_BYTES`."""
     rest = b""
     read = 0
     while chunk := listing.read(CHUNK_BYTES):
@@ -111,7 +114,7 @@ def _too_many(what: str, commit: str) -> CommitError:
 
 
 def listed_twice(path: str, commit: str) -> CommitError:
-    """The error for a name that a forged tree holds twice: no folder on disk can."""
+    """Return the error for a name that a forged tree lists twice, which no folder on disk can."""
     return CommitError(
         f"commit {commit[:12]} lists {safe_line(path)} twice",
         hint="Recreate the commit with git itself, which never writes such a tree.",
@@ -119,7 +122,7 @@ def listed_twice(path: str, commit: str) -> CommitError:
 
 
 def parse_entry(row: bytes) -> TreeEntry:
-    """One row of `git ls-tree -z`, with a size or without."""
+    """Read one row of `git ls-tree -z`, with or without a size."""
     facts, path = row.split(b"\t", 1)
     mode, _, object_id, *size = facts.decode("ascii").split()
     return TreeEntry(
@@ -131,16 +134,16 @@ def parse_entry(row: bytes) -> TreeEntry:
 
 
 def check_path(path: str) -> str:
-    """Refuse a path that would leave the folder it is written into, or pose as git's own."""
+    """Return the path, or raise `CommitError` if it could leave its folder or be git's own."""
     parts = path.split("/")
-    # `.GIT` is the same folder on file systems that ignore case (CVE-2014-9390)
+    # `.GIT` is the same folder on file systems that ignore case (CVE-2014-9390).
     if any(part in {"", ".", ".."} or part.lower() == ".git" for part in parts):
         raise unsafe_path(path)
     return path
 
 
 def unsafe_path(path: str) -> CommitError:
-    """The error for a path that could write outside the folder it is meant for."""
+    """Return the error for a path that could lead outside the target folder."""
     return CommitError(
         f"the repository holds a file with an unsafe path: {safe_line(path)}",
         hint="Remove it from the commit; git itself never writes such a name.",
@@ -148,7 +151,7 @@ def unsafe_path(path: str) -> CommitError:
 
 
 def submodule(path: str) -> CommitError:
-    """The error for a repository inside the repository."""
+    """Return the error for a repository inside the repository."""
     return CommitError(
         f"{safe_line(path)} is a separate repository (a submodule)",
         hint="Put its files into the repository itself, or install it as a package; an untracked "
@@ -157,23 +160,23 @@ def submodule(path: str) -> CommitError:
 
 
 def true_mode(tree: bytes, name: bytes, hash_bytes: int) -> str:
-    """The mode that a raw tree gives a name, as it stands there; empty when it has no such name.
+    """Return the mode of a name exactly as a raw tree has it; empty if the name is missing.
 
-    git prints every mode that it does not know as that of a submodule.
+    Needed because git shows every unknown mode as that of a submodule.
     """
     place = 0
     while (end := tree.find(b"\0", place)) >= 0:
         mode, _, object_id = tree[place:end].partition(b" ")
         if object_id == name and mode.isdigit():
             return mode.decode("ascii").zfill(len(SUBMODULE))
-        # an entry is mode, blank, name, zero byte and the raw hash, which may hold zero bytes
-        # itself
+        # An entry is: mode, blank, name, zero byte, raw hash. The hash may contain zero bytes
+        # itself, so skip it by its length.
         place = end + 1 + hash_bytes
     return ""
 
 
 def odd_mode(path: str, mode: str) -> CommitError:
-    """The error for an entry of a kind that git does not have."""
+    """Return the error for an entry whose mode git does not define."""
     return CommitError(
         f"{safe_line(path)} has the mode {mode} in the commit, which git does not know",
         hint="Recreate the commit with git itself, which never writes such an entry.",
@@ -181,14 +184,15 @@ def odd_mode(path: str, mode: str) -> CommitError:
 
 
 MAX_BYTES = 4 * 1024 * 1024
-# no author's name and no date holds a zero byte, so none can pose as another commit
+# Fields are separated by zero bytes: no name and no date can contain one and pose as another
+# commit.
 FORMAT = "--format=%x00%H%x00%cI%x00%an%x00"
 FIELDS = 4
 MAX_AUTHOR = 100
 MAX_SUBJECT = 200
 WALK = (
     "log",
-    # a signature would be shown by the program that the repository's configuration names
+    # to show a signature git would run the program that the configuration names
     "--no-show-signature",
     "--no-ext-diff",
     "--no-renames",
@@ -200,9 +204,9 @@ WALK = (
 
 
 def folder_history(git: GitCommand, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
-    """The newest commits before HEAD that changed a file of a folder, with those files' names.
+    """Return the newest commits up to HEAD that changed files of a folder, with the files' names.
 
-    Nothing where nothing is committed yet. Beyond 4 MiB of names the oldest commits are left out.
+    Empty if nothing is committed yet. Above `MAX_BYTES` of names the oldest commits are left out.
     """
     if git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}").returncode != 0:
         return ()
@@ -212,7 +216,7 @@ def folder_history(git: GitCommand, folder: str, *, max_commits: int) -> tuple[F
 
 
 def commit_facts(git: GitCommand, commit: str) -> CommitFacts:
-    """Author, date and subject of a commit, given by its full hash."""
+    """Return parents, author, date and subject of a commit, given by its full hash."""
     form = "--format=%P%x00%an%x00%cI%x00%s%x00"
     words = ("show", "-s", "--no-show-signature", "--encoding=UTF-8", form, commit)
     parents, author, date, subject = git.output(*words).decode("utf-8", "replace").split("\0")[:4]
@@ -226,7 +230,7 @@ def commit_facts(git: GitCommand, commit: str) -> CommitFacts:
 
 
 def _commits(fields: list[bytes], below: str) -> Iterator[FolderCommit]:
-    # what was cut off in the middle is no whole row of fields
+    # If the output was cut off, its last commit is incomplete and is left out.
     for start in range(0, len(fields) - FIELDS + 1, FIELDS):
         commit, date, author, paths = fields[start : start + FIELDS]
         names = (os.fsdecode(path) for path in paths.split(b"\n"))

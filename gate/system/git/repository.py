@@ -1,4 +1,4 @@
-"""The repository, read without running anything that it configures."""
+"""Read the repository without running anything that its configuration names."""
 
 from __future__ import annotations
 
@@ -42,72 +42,72 @@ from gate.text.untrusted_text import safe_line
 
 
 class Git(Protocol):
-    """The repository, read without running anything that it configures."""
+    """The repository, read without running anything that its configuration names."""
 
     def top_level(self) -> Path:
-        """The root of the work tree."""
+        """Return the root of the work tree."""
         ...
 
     def resolve(self, reference: str) -> str:
-        """The full hash of a commit."""
+        """Return the full hash of a commit."""
         ...
 
     def changed_files(self) -> tuple[str, ...]:
-        """Paths that differ from HEAD, untracked files included, ignored ones left out."""
+        """Return the paths that differ from HEAD, with untracked files but without ignored ones."""
         ...
 
     def untracked(self) -> tuple[str, ...]:
-        """What is new and not ignored; a folder of it stands there once, with a slash behind."""
+        """Return new, not ignored paths; a wholly new folder is listed once, with a final slash."""
         ...
 
     def visible_files(self) -> tuple[str, ...]:
-        """Paths of all files of the work tree, tracked or new, ignored ones left out."""
+        """Return the paths of all tracked and new files of the work tree, without ignored ones."""
         ...
 
     def ignored(self) -> tuple[str, ...]:
-        """What is in the work tree and is ignored, in the same form."""
+        """Return the ignored paths of the work tree, in the form of `untracked`."""
         ...
 
     def merge_base(self, first: str, second: str) -> str | None:
-        """The commit that two lines of work share last, None where this clone knows of none."""
+        """Return the newest common ancestor of two commits, or None if this clone knows none."""
         ...
 
     def commits_of(self, reference: str, *, max_commits: int) -> tuple[str, ...]:
-        """The commits that a reference contains, no parent before its child."""
+        """Return the commits that a reference contains, each child before its parents."""
         ...
 
     def suspects(self, bad: str, good: tuple[str, ...], *, first_parent: bool) -> tuple[str, ...]:
-        """What a bisection between commits has left, the commit that halves it first."""
+        """Return the commits that a bisection has left, the one to test next first."""
         ...
 
     def facts_of(self, commit: str) -> CommitFacts:
-        """Parents, author, date and subject of a commit."""
+        """Return parents, author, date and subject of a commit."""
         ...
 
     def changed_between(self, first: str, second: str) -> tuple[str, ...]:
-        """The sorted paths of the files that are not the same in two commits."""
+        """Return the sorted paths of the files that differ between two commits."""
         ...
 
     def changed_lines(self, first: str, second: str) -> Change:
-        """The hunks between two commits, a bounded number of them."""
+        """Return the hunks between two commits, limited in number."""
         ...
 
     def read_file(self, commit: str, path: str) -> bytes | None:
-        """A file of a commit, or None when it has none there."""
+        """Return a file of a commit, or None if the commit has no such file."""
         ...
 
     def read_folder(
         self, commit: str, path: str, *, max_files: int, max_bytes: int
     ) -> Mapping[str, bytes] | None:
-        """The regular files of a commit's folder by name, or None when it has nothing there."""
+        """Return a folder's regular files by name, or None if the commit has nothing there."""
         ...
 
     def python_lines(self, commit: str, *, max_files: int, max_bytes: int) -> dict[str, int]:
-        """How many lines each Python file of a commit has; beyond the limits a file is left out."""
+        """Return the number of lines of each Python file of a commit, within the limits."""
         ...
 
     def folder_history(self, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
-        """The newest commits before HEAD that changed a file of a folder, newest first."""
+        """Return the newest commits up to HEAD that changed a file of a folder, newest first."""
         ...
 
     def export_commit(self, commit: str, target: Path) -> str:
@@ -115,19 +115,20 @@ class Git(Protocol):
         ...
 
     def write_source(self, commit: str, target: BinaryIO) -> None:
-        """Write a commit, its trees and its blobs as one pack of git, the same bytes every time."""
+        """Write a commit, its trees and its blobs as one git pack, always with the same bytes."""
         ...
 
     def export_work_tree(self, target: Path) -> str:
-        """Write tracked and untracked, not ignored files as they are now; return the digest."""
+        """Write all tracked and new files as they are now; return the tree's digest."""
         ...
 
     def credentials_left(self) -> tuple[str, ...]:
-        """Names of the keys of the clone's configuration that hold a credential."""
+        """Return the names of the keys in the clone's configuration that contain a credential."""
         ...
 
 
-# -z: git quotes unusual names without it; --full-tree: paths from the top, wherever this runs
+# -z: without it git quotes unusual names. --full-tree: paths are relative to the top of the
+# repository.
 LISTING = ("ls-tree", "-z", "-l", "--full-tree", "--end-of-options")
 KINDS = {LINK: "a link", SUBMODULE: "a submodule", FOLDER: "a folder"}
 
@@ -135,13 +136,13 @@ KINDS = {LINK: "a link", SUBMODULE: "a submodule", FOLDER: "a folder"}
 def read_folder(
     git: GitCommand, commit: str, path: str, *, max_files: int, max_bytes: int
 ) -> dict[str, bytes] | None:
-    """The regular files of a folder by their names, or None when the commit has nothing there.
+    """Return the regular files of a commit's folder by name, or None if nothing is there.
 
-    Raises `CommitError`, before a byte of content is read, for what is not a folder, for anything
-    in it but regular files, and for more than `max_files` of them or `max_bytes` together.
+    Raises `CommitError` if the path is not a folder, contains anything but regular files, or
+    exceeds `max_files` or `max_bytes` in total. It does so before any content is read.
     """
     listing = git.output(*LISTING, commit, path)
-    # without a slash behind its path git lists the folder itself, and its mode says what it is
+    # Without a slash after the path git lists the folder itself, so its mode shows what it is.
     place = next((row for row in parse_entries(listing) if row.path == path), None)
     if place is None:
         return None
@@ -162,7 +163,10 @@ def read_folder(
 
 
 def python_lines(git: GitCommand, commit: str, *, max_files: int, max_bytes: int) -> dict[str, int]:
-    """How many lines each Python file of a commit has; beyond the limits a file is left out."""
+    """Return the number of lines of each Python file of a commit.
+
+    A file is left out if it would exceed `max_bytes` in total, and reading stops at `max_files`.
+    """
     with git.stream(*LISTING[:1], "-r", *LISTING[1:], commit) as listing:
         rows = (parse_entry(row) for row in read_rows(listing, commit))
         entries: list[TreeEntry] = []
@@ -186,13 +190,13 @@ def _content(answers: IO[bytes], entry: TreeEntry) -> bytes:
             hint="Check the clone with `git fsck`, or clone again.",
         )
     content = b"".join(exactly(answers, size))
-    # a line feed follows each object (git-cat-file(1), BATCH OUTPUT)
+    # cat-file writes a line feed after each object (git-cat-file(1), BATCH OUTPUT)
     answers.read(1)
     return content
 
 
 def _files(git: GitCommand, place: TreeEntry, commit: str, max_files: int) -> dict[str, TreeEntry]:
-    """What the folder lists, no more than may be there; names are untrusted."""
+    """Return a folder's entries by name, at most `max_files`; the names are untrusted."""
     files: dict[str, TreeEntry] = {}
     with git.stream(*LISTING, place.object_id) as listing:
         for row in read_rows(listing, commit):
@@ -200,7 +204,7 @@ def _files(git: GitCommand, place: TreeEntry, commit: str, max_files: int) -> di
             shown = f"{place.path}/{entry.path}"
             if entry.path in files:
                 raise listed_twice(shown, commit)
-            # an object that this clone lacks has no size, and could not be read either
+            # An object that this clone lacks has no size here, and could not be read either.
             if entry.mode not in PERMISSIONS or entry.size is None:
                 kind = KINDS.get(entry.mode, "not in this clone")
                 raise CommitError(
@@ -220,8 +224,9 @@ def _files(git: GitCommand, place: TreeEntry, commit: str, max_files: int) -> di
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"
-# Python writes byte code beside whatever it imports, pytest too; a project without a .gitignore is
-# no less committed for it. Committed byte code counts like every file.
+# Python and pytest write byte code beside every module that they import. A project without a
+# .gitignore must not count as changed because of it. Committed byte code counts like any other
+# file.
 BYTE_CODE = re.compile(r"(?:.*/)?__pycache__/[^/]*\.pyc\Z", re.DOTALL)
 LEFT_OUT = ("--exclude-standard", "--exclude=**/__pycache__/*.pyc")
 REMOTE_KEYS = r"^remote\..*\.url$"
@@ -230,19 +235,20 @@ _LIKE_A_HASH = re.compile(r"[0-9a-fA-F]{7,64}")
 
 
 class GitRepository:
-    """The repository whose work tree holds `path`; every fault is a `RepositoryError`."""
+    """The repository whose work tree contains `path`; every fault is a `RepositoryError`."""
 
     def __init__(self, path: Path, *, search_path: str = SEARCH_PATH) -> None:
         self._path = path
         self._search_path = search_path
 
     def top_level(self) -> Path:
-        """The root of the work tree."""
+        """Return the root of the work tree."""
         return self._top
 
     @cached_property
     def _top(self) -> Path:
-        # its owner may be somebody else: in a container the work tree is the runner's
+        # git refuses a work tree of another owner unless `safe.directory` lists it. In a container
+        # the work tree belongs to the runner.
         git = GitCommand(self._path, search_path=self._search_path, overrides=("safe.directory=*",))
         done = git.run("rev-parse", "--show-toplevel")
         if done.returncode != 0:
@@ -255,10 +261,11 @@ class GitRepository:
 
     @cached_property
     def _git(self) -> GitCommand:
-        """The command at the top, with every filter of the repository's configuration emptied."""
+        """The command at the top of the work tree, with every configured filter disabled."""
         trusted = (f"safe.directory={self._top}",)
         plain = GitCommand(self._top, search_path=self._search_path, overrides=trusted)
-        # `git status` cleans changed files through filters: programs that the configuration names
+        # `git status` sends changed files through clean filters, which are programs in the
+        # configuration.
         filters = plain.run("config", "--name-only", "-z", "--get-regexp", r"^filter\.").stdout
         off = tuple(
             f"{os.fsdecode(name)}={'false' if name.endswith(b'.required') else ''}"
@@ -267,12 +274,12 @@ class GitRepository:
         return GitCommand(self._top, search_path=self._search_path, overrides=(*trusted, *off))
 
     def resolve(self, reference: str) -> str:
-        """The full hash of the commit that a name or hash stands for."""
-        # peels a tag, and refuses what is no commit
+        """Return the full hash of the commit that a name or a hash refers to."""
+        # ^{commit} dereferences a tag, and fails for anything that is not a commit.
         revision = f"{reference}^{{commit}}"
-        # a name that begins with a dash is a name and no option (CWE-88)
+        # After --end-of-options a name that begins with a dash cannot become an option (CWE-88).
         done = self._git.run("rev-parse", "--verify", "--end-of-options", revision)
-        # some versions of git print the option as well
+        # Some versions of git print the option too.
         answer = done.stdout.removeprefix(b"--end-of-options\n")
         if done.returncode != 0 or not _FULL_HASH.fullmatch(answer):
             if reference == "HEAD":
@@ -291,10 +298,10 @@ class GitRepository:
         )
 
     def changed_files(self) -> tuple[str, ...]:
-        """Paths that differ from HEAD, sorted; a renamed file stands there under both names.
+        """Return the sorted paths that differ from HEAD; a renamed file is listed under both names.
 
-        Untracked files are included, ignored ones and byte code are not; of a submodule only its
-        commit counts.
+        Untracked files are included, but not ignored files and new byte code. In a submodule only
+        the recorded commit counts.
         """
         rows = self._git.rows(
             "status",
@@ -307,19 +314,19 @@ class GitRepository:
         return tuple(sorted({row[3:] for row in rows if not _is_new_byte_code(row)}))
 
     def untracked(self) -> tuple[str, ...]:
-        """What is new and not ignored; a folder of it stands there once, with a slash behind."""
+        """Return new, not ignored paths; a wholly new folder is listed once, with a final slash."""
         words = ("-z", "-o", *LEFT_OUT, "--directory", "--no-empty-directory")
         return tuple(sorted(self._git.rows("ls-files", *words)))
 
     def visible_files(self) -> tuple[str, ...]:
-        """Paths of all files of the work tree, tracked or new, ignored ones left out; sorted."""
+        """Return the sorted paths of all tracked and new files, without ignored ones."""
         return tuple(sorted(set(self._git.rows("ls-files", "-z", "-c", "-o", *LEFT_OUT))))
 
     def ignored(self) -> tuple[str, ...]:
-        """What is in the work tree and is ignored, in the same form."""
+        """Return the ignored paths of the work tree, in the form of `untracked`."""
         options = ("-z", "--others", "--ignored", *LEFT_OUT, "--directory")
         rows = self._git.rows("ls-files", *options)
-        # with a pattern for files git lists a folder of nothing else, and its files behind it
+        # With a pattern for files, git lists a wholly ignored folder and also the files in it.
         outermost: list[str] = []
         for row in sorted(rows):
             if not (outermost and outermost[-1].endswith("/") and row.startswith(outermost[-1])):
@@ -327,48 +334,49 @@ class GitRepository:
         return tuple(outermost)
 
     def ignores(self, path: str) -> bool:
-        """Whether git leaves out what lies at a path of the work tree, or some of a folder."""
+        """Return whether git ignores the path, or anything in the folder there."""
         options = ("-z", "--others", "--ignored", *LEFT_OUT, "--directory")
         return bool(self._git.output("ls-files", *options, "--", path))
 
     def holds(self, commit: str, path: str) -> bool:
-        """Whether a commit has a file, a link or a folder at a path."""
+        """Return whether a commit has a file, a link or a folder at a path."""
         return bool(
             self._git.output("ls-tree", "-z", "--full-tree", "--end-of-options", commit, path)
         )
 
     def submodules(self, commit: str) -> tuple[str, ...]:
-        """The paths of a commit at which another repository stands: it cannot be exported."""
+        """Return the paths of a commit's submodules, which cannot be exported."""
         with self._git.stream("ls-tree", "-r", *LISTING[1:], commit) as listing:
             entries = (parse_entry(row) for row in read_rows(listing, commit))
             return tuple(entry.path for entry in entries if entry.mode == SUBMODULE)
 
     def credentials_left(self) -> tuple[str, ...]:
-        """Names of the keys of the clone's configuration that hold a credential; never a value.
+        """Return the configuration keys that contain a credential, never their values.
 
-        actions/checkout leaves its token as a header, written there or in a file that is included.
+        actions/checkout stores its token as an HTTP header, either there or in an included file.
         """
         done = self._git.run("config", "--name-only", "-z", "--get-regexp", CREDENTIAL_KEYS)
         names = {os.fsdecode(name) for name in done.stdout.split(b"\0")}
         return tuple(sorted(names - {""}))
 
     def remotes(self) -> dict[str, str]:
-        """The addresses of the clone's remotes by their names, as they are configured.
+        """Map the clone's remotes to their addresses, as configured.
 
-        An address may hold a credential: it is for comparing, never for showing.
+        An address may contain a credential, so compare it but never show it.
         """
         done = self._git.run("config", "-z", "--get-regexp", REMOTE_KEYS)
         rows = (os.fsdecode(row).partition("\n") for row in done.stdout.split(b"\0") if row)
-        # of several addresses git fetches from the first
+        # A remote may have several addresses; git fetches from the first one.
         remotes: dict[str, str] = {}
         for key, _, address in rows:
             remotes.setdefault(key.removeprefix("remote.").removesuffix(".url"), address)
         return remotes
 
     def user_name(self, home: str) -> str:
-        """The name that commits made here carry, of the clone or of a home folder; else empty.
+        """Return the author name for commits made here, or the empty text.
 
-        A file that is named is read without what it includes, and runs nothing.
+        It comes from the clone's configuration or from a home folder's. A file named with `--file`
+        is read without its includes, and reading it runs nothing.
         """
         own = [f"{home}/{name}" for name in (".gitconfig", ".config/git/config")] if home else []
         for where in ((), *(("--file", path) for path in own)):
@@ -378,13 +386,13 @@ class GitRepository:
         return ""
 
     def is_shallow(self) -> bool:
-        """Whether the clone ends before the repository's first commit."""
+        """Return whether the clone lacks commits before some point of the history."""
         return self._git.output("rev-parse", "--is-shallow-repository").strip() == b"true"
 
     def commits_of(self, reference: str, *, max_commits: int) -> tuple[str, ...]:
-        """The commits that a reference contains, no parent before its child.
+        """Return the commits that a reference contains, each child before its parents.
 
-        Raises `RepositoryError` in a shallow clone, which does not know them all.
+        Raises `RepositoryError` in a shallow clone, which does not know all of them.
         """
         if self.is_shallow():
             raise RepositoryError(
@@ -397,21 +405,21 @@ class GitRepository:
         )
 
     def merge_base(self, first: str, second: str) -> str | None:
-        """The commit that two lines of work share last; a shallow clone may know of none."""
-        # no option stands behind the names, which are full hashes
+        """Return the newest common ancestor of two commits; a shallow clone may know none."""
+        # Full hashes, so neither name can be taken for an option.
         done = self._git.run("merge-base", self.resolve(first), self.resolve(second))
         return done.stdout.decode("ascii").strip() if done.returncode == 0 else None
 
     def suspects(self, bad: str, good: tuple[str, ...], *, first_parent: bool) -> tuple[str, ...]:
-        """The commits that a bad one contains and the good ones do not, and that descend from them.
+        """Return the commits to bisect: contained in the bad commit, not in the good ones.
 
-        The one that halves them best comes first, the bad one last. What came in by a merge from
-        before all good commits is not among them: the merge is. `first_parent` leaves out all that
-        a merge brought. Full hashes in and out.
+        All of them descend from a good commit. The commit that halves them best comes first, the
+        bad one last. If a merge added commits that are older than all good ones, only the merge is
+        listed. `first_parent` omits everything that merges added. All hashes are full.
         """
         words = ["--bisect-all", "--ancestry-path", *(["--first-parent"] if first_parent else [])]
         output = self._git.output("rev-list", *words, bad, *(f"^{commit}" for commit in good))
-        # behind each hash stands how far it is from both ends
+        # git prints each commit's distance after its hash
         commits = [line.split()[0].decode("ascii") for line in output.splitlines() if line]
         return (
             *(commit for commit in commits if commit != bad),
@@ -419,11 +427,11 @@ class GitRepository:
         )
 
     def facts_of(self, commit: str) -> CommitFacts:
-        """Parents, author, date and subject of a commit, given by its full hash."""
+        """Return parents, author, date and subject of a commit, given by its full hash."""
         return commit_facts(self._git, commit)
 
     def changed_between(self, first: str, second: str) -> tuple[str, ...]:
-        """The sorted paths of the files that are not the same in two commits; trees alone are read.
+        """Return the sorted paths of the files that differ between two commits; reads only trees.
 
         Raises `RepositoryError` for a commit that this clone does not have.
         """
@@ -434,21 +442,24 @@ class GitRepository:
         return tuple(sorted(set(rows)))
 
     def changed_lines(self, first: str, second: str) -> Change:
-        """The hunks between two commits, bounded; no program of the configuration runs.
+        """Return the hunks between two commits, limited; no configured program runs.
 
         Raises `RepositoryError` for a commit that this clone does not have.
         """
         return changed_lines(self._git, self.resolve(first), self.resolve(second))
 
     def read_file(self, commit: str, path: str) -> bytes | None:
-        """A file of a commit, 8 MiB at most, or None when it has none there."""
+        """Return a file of a commit, or None if it has none there.
+
+        Raises `CommitError` for a link, for anything but a file, and above `MAX_FILE_BYTES`.
+        """
         listing = self._git.output(
             "ls-tree", "-z", "-l", "--full-tree", "--end-of-options", commit, path
         )
         entry = next((row for row in parse_entries(listing) if row.path == path), None)
         if entry is None:
             return None
-        # a link that is followed could lead to another file than the one that was reviewed
+        # Following a link could lead to a file that nobody reviewed.
         if entry.mode == LINK or entry.size is None:
             kind = "a link" if entry.mode == LINK else "not a file"
             raise CommitError(
@@ -466,32 +477,33 @@ class GitRepository:
     def read_folder(
         self, commit: str, path: str, *, max_files: int, max_bytes: int
     ) -> dict[str, bytes] | None:
-        """The regular files of a commit's folder by name, or None when it has nothing there.
+        """Return a folder's regular files by name, or None if the commit has nothing there.
 
-        Raises `CommitError` for anything else in it, and beyond the limits.
+        Raises `CommitError` for any other entry in it, and above the limits.
         """
         return read_folder(self._git, commit, path, max_files=max_files, max_bytes=max_bytes)
 
     def python_lines(self, commit: str, *, max_files: int, max_bytes: int) -> dict[str, int]:
-        """How many lines each Python file of a commit has; beyond the limits a file is left out."""
+        """Return the number of lines of each Python file of a commit, within the limits."""
         return python_lines(self._git, commit, max_files=max_files, max_bytes=max_bytes)
 
     def folder_history(self, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
-        """The newest commits before HEAD that changed a file of a folder, newest first."""
+        """Return the newest commits up to HEAD that changed a file of a folder, newest first."""
         return folder_history(self._git, folder, max_commits=max_commits)
 
     def export_commit(self, commit: str, target: Path) -> str:
-        """Write every file of a commit below a new or empty folder; the digest of the tree.
+        """Write every file of a commit below a new or empty folder; return the tree's digest.
 
-        Bytes are a fresh clone's, as the commit's `.gitattributes` ask: line ends, `ident` and
-        encoding, by git itself; no filter runs, and a Git LFS pointer stays one. Raises
+        The bytes are a fresh clone's. git itself applies line ends, `ident` and encoding of the
+        commit's `.gitattributes`. No filter runs, and a Git LFS pointer stays a pointer. Raises
         `CommitError` for a file that a filter of this clone's configuration would change, a
-        submodule, a link that leads out, an unsafe path, and, with nothing written, for a name that
-        is there twice and for more than 200,000 entries.
+        submodule, a link that leads outside, and an unsafe path. Also, with nothing written, for a
+        name that is listed twice and for more than `MAX_ENTRIES` entries.
         """
         words = ("-r", "-t", "-z", "--full-tree", "--end-of-options", commit)
         with self._git.stream("ls-tree", *words) as listing:
             entries = read_tree_entries(listing, commit)
+        # unlike `self._git`, without disabled filters: the question is which ones a clone would run
         plain = GitCommand(
             self._top, search_path=self._search_path, overrides=(f"safe.directory={self._top}",)
         )
@@ -499,16 +511,16 @@ class GitRepository:
         return write_commit(self._git, entries, target, commit, programs=programs)
 
     def write_source(self, commit: str, target: BinaryIO) -> None:
-        """Write a commit, its trees and its blobs as one pack of git, the same bytes every time."""
+        """Write a commit, its trees and its blobs as one git pack, always with the same bytes."""
         write_source_pack(self._top, commit, target)
 
     def export_work_tree(self, target: Path) -> str:
-        """Write tracked and untracked, not ignored files as they are now; the tree's digest."""
+        """Write all tracked and new files as they are now; return the tree's digest."""
         return write_work_tree(self._top, self.visible_files(), target)
 
 
 def _is_new_byte_code(row: str) -> bool:
-    """Whether a row of `git status` is of byte code that git does not have."""
+    """Return whether a row of `git status` is about byte code that is not committed."""
     return row.startswith("?? ") and BYTE_CODE.match(row[3:]) is not None
 
 

@@ -1,6 +1,6 @@
 """GitHub's REST API: its rate limits, and its status codes as messages with a hint.
 
-Status codes: GitHub REST API, version 2022-11-28, "Troubleshooting the REST API".
+Source of the status codes: GitHub REST API, version 2022-11-28, "Troubleshooting the REST API".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MESSAGE_LIMIT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What is the matter, and what a person can do about it."""
+    """A message about what is wrong, and a hint about what a person can do."""
 
     message: str
     hint: str
@@ -148,12 +148,12 @@ STATUS_REFUSALS: Final[Refusals] = MappingProxyType(
 
 
 def details_of(message: str) -> tuple[str, ...]:
-    """What a service says of a refusal, as details of an error."""
+    """Return a service's words about a refusal as the details of an error."""
     return (message,) if message else ()
 
 
 class RefusedError(PublishError):
-    """A request that was not carried out; `status` is GitHub's status code."""
+    """A request that GitHub refused and did not carry out; `status` is its status code."""
 
     def __init__(self, words: Words, *, status: int, message: str) -> None:
         super().__init__(
@@ -163,7 +163,7 @@ class RefusedError(PublishError):
 
 
 def refusal(status: int, message: str, refusals: Refusals) -> RefusedError | UnansweredError:
-    """An answer of 400 or above in words; `message` is what GitHub says about it."""
+    """Return the error for a status of 400 or above; `message` is GitHub's own text."""
     if status >= requests.codes.internal_server_error:
         return UnansweredError(
             f"GitHub reported a server error ({status})",
@@ -171,14 +171,14 @@ def refusal(status: int, message: str, refusals: Refusals) -> RefusedError | Una
             details=details_of(message),
         )
     words = refusals.get(status, _OTHER)
-    # a locked conversation is a 403 too, and no permission helps there
+    # A locked conversation is also a 403, but no permission helps there.
     if status == requests.codes.forbidden and "locked" in message.lower():
         words = _LOCKED
     return RefusedError(words, status=status, message=message)
 
 
 def message_of(content: bytes, secret: str) -> str:
-    """The message in an answer as one printable line without the token; empty without one."""
+    """Return an answer's `message` as one printable line without the secret; empty without one."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
@@ -187,19 +187,19 @@ def message_of(content: bytes, secret: str) -> str:
     if not isinstance(message, str):
         return ""
     line = "".join(character for character in message if character.isprintable())
-    # replaced before it is cut: half a token at the end would not be found
+    # Mask before shortening: half a token at the end would not be found.
     return line.replace(secret, "***")[:MESSAGE_LIMIT]
 
 
 API_VERSION: Final = "2022-11-28"
-# the second type is for servers that know the API but not its media type
+# The second type is for servers that have the API but do not know its media type.
 ACCEPT: Final = "application/vnd.github+json, application/json;q=0.9"
-# twice the same, GET reads the same and PATCH leaves the same text; POST would write a second one
+# Repeating a GET or a PATCH changes nothing more. A repeated POST could write a second comment.
 REPEATABLE_METHODS: Final = frozenset({"GET", "PATCH"})
-# a page of 100 comments of 65,536 characters, four bytes each, is 26 MB
+# A page of 100 comments with 65,536 characters of four bytes each has 26 MB.
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 LIMITED_STATUSES: Final = frozenset({requests.codes.forbidden, requests.codes.too_many_requests})
-# neither part may be a step up in the address
+# The lookahead refuses `.` and `..` as a name, which would change the path of the address.
 _REPOSITORY = re.compile(r"[A-Za-z0-9_-]+/(?!\.\.?\Z)[A-Za-z0-9._-]+")
 _TOKEN = re.compile(r"[!-~]+")
 Body = Mapping[str, object]
@@ -207,7 +207,7 @@ _T = TypeVar("_T")
 
 
 def read_as(answer: HttpAnswer, kind: TypeAdapter[_T]) -> _T:
-    """The content as what the API promises; `PublishError` when it is something else."""
+    """Parse the content as the API promises it; raises `PublishError` for any other content."""
     try:
         return kind.validate_json(answer.content)
     except ValidationError as error:
@@ -218,19 +218,21 @@ def read_as(answer: HttpAnswer, kind: TypeAdapter[_T]) -> _T:
 
 
 def next_page(answer: HttpAnswer) -> str:
-    """The address of the next page of a list, empty on the last (RFC 8288)."""
+    """Return the address of a list's next page, empty on the last page (RFC 8288)."""
     links = requests.utils.parse_header_links(answer.headers.get("link", ""))
     return next((link["url"] for link in links if link.get("rel") == "next"), "")
 
 
 class GitHubRetries(Retries):
-    """Retries by GitHub's rules: it tells how long a limit lasts.
+    """Retries by GitHub's rules, because its answers say how long a rate limit lasts.
 
-    A limit is waited for whatever the method: it kept the request from being carried out. `limit`
-    reads it from an answer, and raises what such an answer means when it is none.
+    A rate limit is waited for with any method, because the limited request was not carried out.
+    `limit` reads the limit from an answer. If the answer states no limit, `limit` raises the error
+    that it means.
 
-    GitHub REST API, version 2022-11-28, "Rate limits" and "Best practices": obey `retry-after`,
-    else `x-ratelimit-reset`, else wait for a minute; a second between writes.
+    Source: GitHub REST API, version 2022-11-28, "Rate limits" and "Best practices". Obey
+    `retry-after`, or else `x-ratelimit-reset`, or else wait for a minute. Wait a second between
+    writes.
     """
 
     def __init__(
@@ -244,29 +246,30 @@ class GitHubRetries(Retries):
         self._limit = limit
 
     def new(self, **counts: Any) -> Self:  # noqa: ANN401 - as above
-        """The same rules with other counts."""
+        """Return a copy with other counts; urllib3 calls this for each retry."""
         return super().new(**{"limit": self._limit} | counts)
 
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:  # noqa: ARG002, FBT001, FBT002 - urllib3's signature
-        """Whether an answer is a fault to repeat, or may be a limit."""
+        """Return whether an answer is a fault to repeat, or may be a rate limit."""
+        # A 403 may be a rate limit or a refusal: `wait_after` reads the answer and decides.
         return status_code in LIMITED_STATUSES or super().is_retry(method, status_code)
 
     def wait_after(self, response: BaseHTTPResponse | None, left: float) -> float:
-        """Seconds to wait; `LimitedError` for a limit that lasts longer than is `left`."""
+        """Return the seconds to wait; raises `LimitedError` if the limit outlasts `left`."""
         if response is None or response.status not in LIMITED_STATUSES:
             return super().wait_after(None, left)
         try:
             limited = self._limit(response)
         finally:
             response.close()
-        # asking again before the time is over counts as abuse: rather not at all
+        # GitHub treats requests during a limit as abuse, so do not ask again before it ends.
         if not self.total or limited.seconds > left:
             raise limited
         return limited.seconds
 
 
 def tells_limit(response: BaseHTTPResponse, message: str) -> bool:
-    """Whether a 403 or 429 means "not now": the primary rate limit or a secondary one."""
+    """Return whether a 403 or 429 is a rate limit, primary or secondary, and not a refusal."""
     return (
         response.status == requests.codes.too_many_requests
         or "Retry-After" in response.headers
@@ -276,19 +279,19 @@ def tells_limit(response: BaseHTTPResponse, message: str) -> bool:
 
 
 def limit_seconds(headers: Mapping[str, str], now: float) -> float:
-    """How long the limit lasts, as far as it was told; `now` in seconds since 1970."""
+    """Return how long a limit lasts, as far as the headers say; `now` is in seconds since 1970."""
     asked = seconds_of(headers.get("Retry-After", ""))
     if asked is not None:
         return asked
     reset = seconds_of(headers.get("X-RateLimit-Reset", ""))
     if headers.get("X-RateLimit-Remaining") == "0" and reset is not None:
-        # the full second may not be over yet
+        # one more second, because the reset is given in whole seconds
         return max(0.0, reset - now) + 1.0
     return UNKNOWN_WAIT_SECONDS
 
 
 class LimitedError(PublishError):
-    """A request that was not carried out, but may be sent again after `seconds`."""
+    """A request that a rate limit kept from being carried out; send it again after `seconds`."""
 
     def __init__(self, seconds: float, *, status: int, message: str) -> None:
         super().__init__(
@@ -300,16 +303,16 @@ class LimitedError(PublishError):
 
 
 class GitHubConnection(Connection):
-    """GitHub's words for what goes wrong on the way; `name` is the address of the server."""
+    """A connection with GitHub's messages for faults; `name` is the server's address."""
 
     def too_slow(self, seconds: float) -> UnansweredError:
-        """An answer that did not come, or not whole, within a time."""
+        """Return the error for an answer that did not arrive completely in time."""
         return UnansweredError(
             f"{self.name} did not answer within {seconds:g} s", hint="Run the job again."
         )
 
     def unreached(self, error: Exception) -> GateError:
-        """A connection that failed or was silent."""
+        """Return the error for a connection that failed or was silent."""
         trouble = trouble_of(error)
         if trouble is Trouble.SILENT:
             return self.too_slow(self.policy.timeout_seconds)
@@ -338,11 +341,11 @@ class GitHubConnection(Connection):
 
 
 class GitHubApi(GitHubConnection):
-    """Requests about one repository, written as owner/name; a context manager.
+    """Requests about one repository (owner/name); a context manager.
 
-    Every failure is a `PublishError` without the token in it. A request with one of the
-    `repeatable` methods is sent again after a fault, and any after a rate limit, which kept it from
-    being carried out.
+    Every failure is a `PublishError` without the token in it. A request with a `repeatable` method
+    is sent again after a fault. After a rate limit any request is sent again, because it was not
+    carried out.
     """
 
     followed = frozenset({"GET", "POST", "PATCH"})
@@ -361,7 +364,7 @@ class GitHubApi(GitHubConnection):
         self.base = api_url.rstrip("/")
         parts = urlsplit(self.base)
         self.name = f"{parts.scheme}://{parts.netloc}"
-        # a line end in it would begin a header of its own (CWE-113)
+        # A line end in the token would begin another HTTP header (CWE-113).
         if not _TOKEN.fullmatch(token):
             raise PublishError(
                 "the GitHub token is empty or has an invalid character",
@@ -379,18 +382,18 @@ class GitHubApi(GitHubConnection):
         self._next_write = policy.monotonic()
 
     def send(self, method: str, url: str, body: Body | None = None) -> HttpAnswer:
-        """Send a request, wait where GitHub asks for it, and follow redirects on the same host.
+        """Send a request, wait as GitHub asks, and follow redirects on the same host.
 
-        Raises `UnansweredError` when nobody can know whether it was carried out, and another
-        `PublishError` when it was not.
+        Raises `UnansweredError` if it is unknown whether the request was carried out, and another
+        `PublishError` if it was not.
         """
         self._keep_writes_apart(method)
         return self.ask(self._ask(method, url, body))
 
     def redirect_of(self, url: str) -> str:
-        """The address to which GitHub redirects a request; it is not followed.
+        """Return the address to which GitHub redirects a request, without following it.
 
-        The token goes to GitHub alone. Raises `PublishError` when the answer is no redirect.
+        So the token is sent to GitHub only. Raises `PublishError` if the answer is no redirect.
         """
         answer = self.ask(replace(self._ask("GET", url, None), follow=False))
         if answer.status not in REDIRECTS:
@@ -401,11 +404,14 @@ class GitHubApi(GitHubConnection):
         return urljoin(url, answer.headers.get("location", ""))
 
     def retries(self, ask: HttpRequest, ends_at: float) -> Retries:
-        """By GitHub's own limits."""
+        """Return retries that follow GitHub's own limits."""
         return GitHubRetries(self.policy, ends_at, self._limit, repeatable=ask.repeatable)
 
     def check_address(self, url: str) -> None:
-        """An Enterprise server may have no certificate: GITHUB_API_URL is the job's own."""
+        """Accept plain http too.
+
+        An Enterprise server may have no certificate, and GITHUB_API_URL is the job's own setting.
+        """
         try:
             scheme, host, _ = origin_of(url)
         except ValueError:
@@ -417,10 +423,10 @@ class GitHubApi(GitHubConnection):
             )
 
     def next_address(self, url: str, location: str) -> str:  # noqa: ARG002 - none is relative to it
-        """The address in full; `PublishError` when it leads to a host that gets no token."""
+        """Return the full address; raises `PublishError` for a host that must not get the token."""
         if location.startswith("/") and not location.startswith("//"):
             return self.name + location
-        # with the slash: https://api.github.com.example.org begins like the real one
+        # Compare with the slash: https://api.github.com.example.org begins like the real address.
         if not location.startswith(self.name + "/"):
             raise PublishError(
                 "GitHub redirected the request to another host; the redirect was not followed",
@@ -429,21 +435,21 @@ class GitHubApi(GitHubConnection):
         return location
 
     def judged(self, answer: HttpAnswer) -> HttpAnswer:
-        """The answer; what `refusals` say of one that is none."""
+        """Return the answer, or raise what `refusals` say for a status of 400 or above."""
         if answer.status >= requests.codes.bad_request:
             message = message_of(answer.content, self._token)
             raise refusal(answer.status, message, self._refusals)
         return answer
 
     def too_large(self, max_bytes: int) -> GateError:
-        """An answer of more bytes than any page of the API has."""
+        """Return the error for an answer with more bytes than any page of the API."""
         return PublishError(
             f"GitHub's answer is larger than {max_bytes // 1024**2} MiB",
             hint="Check that GITHUB_API_URL is the address of the API.",
         )
 
     def looped(self) -> GateError:
-        """Redirects without an end."""
+        """Return the error for redirects that do not end."""
         return PublishError(
             "GitHub redirected the request in a loop", hint="Check GITHUB_API_URL and the proxy."
         )
@@ -462,7 +468,7 @@ class GitHubApi(GitHubConnection):
         )
 
     def _keep_writes_apart(self, method: str) -> None:
-        """GitHub takes many writes at once for abuse."""
+        """Wait between writes, because GitHub treats many writes at once as abuse."""
         if method == "GET":
             return
         rest = self._next_write - self.policy.monotonic()
@@ -471,7 +477,7 @@ class GitHubApi(GitHubConnection):
         self._next_write = self.policy.monotonic() + self.policy.pause_seconds
 
     def _limit(self, response: BaseHTTPResponse) -> LimitedError:
-        """The limit that an answer tells of; `RefusedError` when it tells of none."""
+        """Return the rate limit in an answer; raises `RefusedError` if it is none."""
         pieces = self.pieces(response, MAX_ANSWER_BYTES, self.policy.answer_seconds)
         message = message_of(b"".join(pieces), self._token)
         if not tells_limit(response, message):

@@ -1,8 +1,8 @@
-"""The artifact of a finished run on GitHub, as the zip archive that GitHub makes of it.
+"""Fetch artifacts of finished runs from GitHub, as the zip archives that GitHub makes of them.
 
 Endpoints: GitHub REST API, version 2022-11-28, "List workflow run artifacts" and "Download an
-artifact". The second answers with a redirect to a store of another host, with a signature in the
-address: the token does not go there.
+artifact". The second one redirects to a store on another host, with a signature in the address. The
+token is not sent there.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _LISTED = TypeAdapter(_Artifacts)
 
 
 class _StoreRetries(Retries):
-    """A time that the store asks for is not waited for: the caller is a person who waits."""
+    """Retries that ignore the store's `Retry-After`, because a person is waiting."""
 
     def wait_after(self, response: BaseHTTPResponse | None, left: float) -> float:  # noqa: ARG002 - see above
-        """As after any fault."""
+        """Return the same wait as after any fault."""
         return super().wait_after(None, left)
 
 
 class _Store(GitHubConnection):
-    """The store of GitHub's artifacts: gets no login, and redirects nobody."""
+    """A connection to GitHub's artifact store, without login and without redirects."""
 
     followed = frozenset()
 
@@ -68,7 +68,7 @@ class _Store(GitHubConnection):
         self.name = f"{scheme}://{host}"
 
     def check_address(self, url: str) -> None:
-        """An Enterprise server that has no certificate may name a store that has none."""
+        """Accept plain http only if the API uses it too: an Enterprise server may lack TLS."""
         try:
             scheme, host, _ = origin_of(url)
         except ValueError:
@@ -80,26 +80,26 @@ class _Store(GitHubConnection):
             )
 
     def retries(self, ask: HttpRequest, ends_at: float) -> Retries:
-        """Of one download."""
+        """Return the retries for one download."""
         return _StoreRetries(self.policy, ends_at, repeatable=ask.repeatable)
 
     def transfer_seconds(self, size_bytes: int) -> float:  # noqa: ARG002 - nobody knows it before
-        """The longest that a download may take."""
+        """Return the time limit of a download, whose real size is unknown before."""
         return DOWNLOAD_SECONDS
 
     def not_given(self, answer: HttpAnswer) -> PublishError:
-        """Another status than 200."""
+        """Return the error for a status other than 200."""
         return PublishError(
             f"{self.name} refused the download ({answer.status})",
             hint="Try again: its address is valid for a minute.",
         )
 
     def too_large(self, max_bytes: int) -> PublishError:  # noqa: ARG002 - it is always the same
-        """More than an artifact may have."""
+        """Return the error for more bytes than an artifact may have."""
         return _too_large()
 
     def unreached(self, error: Exception) -> GateError:
-        """A connection that failed, or ended before the archive did."""
+        """Return the error for a connection that failed, or ended before the archive did."""
         if trouble_of(error) is Trouble.CUT:
             return PublishError(f"the download from {self.name} was cut off", hint="Try again.")
         return super().unreached(error)
@@ -116,8 +116,8 @@ def fetch_artifact(
 ) -> str:
     """Write an artifact's archive to `sink`, at most 4 GiB, and return the artifact's name.
 
-    Without a `name` it is the gate's own, `repro-gate`, or the only one that the run has. Every
-    failure is a `PublishError`; what `sink` holds then is of no use.
+    Without `name` this is the artifact of the gate `gate_id`, or the run's only artifact. Every
+    failure is a `PublishError`, and the content of `sink` is then useless.
     """
     with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
         chosen = _chosen(_listed(api, address.run), name, gate_id)
@@ -131,9 +131,10 @@ def fetch_artifact(
 def gate_artifacts(
     address: RunAddress, token: str, *, policy: RetryPolicy = GITHUB_POLICY
 ) -> tuple[str, ...]:
-    """The names of all artifacts of a run that a gate uploads: `repro-gate` and `repro-gate-…`.
+    """Return the names of all gates' artifacts of a run: `repro-gate` and `repro-gate-…`.
 
-    The only one that the run has counts under any name. Every failure is a `PublishError`.
+    If the run has only one artifact, it counts whatever its name. Every failure is a
+    `PublishError`.
     """
     with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
         kept = _kept(_listed(api, address.run))
@@ -173,9 +174,9 @@ def failed_runs(
     most: int,
     policy: RetryPolicy = GITHUB_POLICY,
 ) -> tuple[RunAddress, ...]:
-    """The newest runs of a workflow that failed, newest first; `most` is 100 at most.
+    """Return the newest failed runs of a workflow, newest first; `most` is at most 100.
 
-    `workflow` is its name, its file's name or its number. Every failure is a `PublishError`.
+    `workflow` is the name, the file's name or the number. Every failure is a `PublishError`.
     """
     with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
         actions = f"{api.repository_url}/actions"
@@ -220,7 +221,7 @@ def _kept(artifacts: tuple[_Artifact, ...]) -> list[_Artifact]:
 
 def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artifact:
     kept = _kept(artifacts)
-    # a gate with an id of its own may be the only one of its workflow, which then says `repro-gate`
+    # The only gate of a workflow may have an id although its workflow uploads plain `repro-gate`.
     usual = (artifact_name(gate_id), artifact_name(DEFAULT_GATE))
     names = (name,) if name else usual
     by_name = ([artifact for artifact in kept if artifact.name == known] for known in names)
@@ -233,17 +234,18 @@ def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artif
             hint="Name the one that holds proposed-baseline.json with --artifact.",
             details=tuple(plain_text(artifact.name) for artifact in kept[:NAMES_SHOWN]),
         )
-    # a run that was repeated has one for each attempt: the newest counts
+    # A re-run has one artifact for each attempt, and the newest counts.
     return max(chosen, key=lambda artifact: artifact.id)
 
 
 def _download(url: str, sink: BinaryIO, policy: RetryPolicy, *, encrypted: bool) -> None:
     def take(pieces: Iterator[bytes]) -> None:
+        # Called again for each retry, so drop what an earlier try has written.
         sink.seek(0)
         sink.truncate()
         sink.writelines(pieces)
 
-    # a connection of its own: nothing of the token's can be in it
+    # A separate connection, so that nothing of the token can be in it.
     with _Store(url, policy, encrypted=encrypted) as store:
         store.receive(HttpRequest(method="GET", url=url), MAX_ARTIFACT_BYTES, take, exactly=False)
 

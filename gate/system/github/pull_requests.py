@@ -1,16 +1,14 @@
-"""Pull requests on GitHub: comments, open ones of a branch, statuses, what a token may do.
+"""Pull requests on GitHub: their comments, finding one for a commit, statuses, a token's rights.
 
-Endpoints: GitHub REST API, version 2022-11-28, "Issue comments": a pull request is an issue too.
+Endpoints, all of the GitHub REST API, version 2022-11-28:
 
-Endpoint: GitHub REST API, version 2022-11-28, "List pull requests", with `head=owner:branch`.
+- "Issue comments", because a pull request is an issue too.
+- "List pull requests", with `head=owner:branch`.
+- "Commit statuses". The newest status of a context counts, so setting one again does no harm.
 
-Endpoint: GitHub REST API, version 2022-11-28, "Commit statuses". A status is set again under the
-same context, and the newest counts: a repeated request does no harm.
-
-GitHub's REST API (version 2022-11-28) answers 403 where a permission is missing. No answer lists
-what a job's token may do, so a comment is asked for whose required text is missing: a server that
-lets the token comment refuses that with 422, and cannot write it. A branch is asked for without its
-name in the same way.
+The API answers 403 if a permission is missing, but no answer lists what a job's token may do. So
+`probe_token` asks for a comment without the required text. A server that lets the token comment
+refuses this with 422, and cannot write it. A branch without a name is asked for in the same way.
 """
 
 from __future__ import annotations
@@ -37,12 +35,12 @@ from gate.system.github.records import Comment, CommitStatus, PullRequest, RunOr
 from gate.system.http import GITHUB_POLICY, HttpAnswer, RetryPolicy, UnansweredError
 
 PAGE_SIZE: Final = 100
-# an endless list would keep the job busy; nobody reads this many comments
+# Limits a list that never ends, which would keep the job busy. Nobody reads this many comments.
 MAX_PAGES: Final = 200
 TRIES: Final = 3
-# GitHub's machines need not agree on the second
+# the clocks of GitHub's machines may differ
 CLOCK_SKEW: Final = timedelta(minutes=1)
-# the author of what GITHUB_TOKEN writes; such a token may not ask the API for its own name
+# The author of comments by GITHUB_TOKEN. Such a token may not ask the API for its own name.
 BOT: Final = "github-actions[bot]"
 INSTALLATION_PREFIX: Final = "ghs_"
 NOT_A_PERSON: Final = frozenset({401, 403, 404})
@@ -53,7 +51,7 @@ class _User(BaseModel):
 
 
 class _ApiComment(BaseModel):
-    """The part of GitHub's answer that is used; a deleted account leaves no user."""
+    """The used fields of GitHub's answer; a comment of a deleted account has no user."""
 
     id: int
     html_url: str
@@ -75,11 +73,11 @@ _PAGE = TypeAdapter(tuple[_ApiComment, ...])
 
 
 class GitHubComments:
-    """`Comments` for one pull request; a context manager that closes its connections.
+    """The `Comments` of one pull request; a context manager that closes its connections.
 
-    `api_url` is the base of the API with the path prefix that an Enterprise server has. A comment
-    is created again only after a new look at the list has shown that the first try left none.
-    Every failure is a `PublishError`.
+    `api_url` is the base of the API, with the path prefix of an Enterprise server. Creating a
+    comment is retried only after the list shows that the first try left none. Every failure is a
+    `PublishError`.
     """
 
     def __init__(
@@ -106,7 +104,7 @@ class GitHubComments:
         self._api.close()
 
     def author(self) -> str:
-        """The author of what the token writes: the job's own bot, or the owner of the token."""
+        """Return the author of the token's comments: the job's bot, or the owner of the token."""
         if self._of_installation:
             return BOT
         try:
@@ -118,9 +116,9 @@ class GitHubComments:
         return read_as(answer, _USER).login
 
     def listed(self) -> Iterator[Comment]:
-        """All comments in order of creation; a page is fetched when somebody asks for it.
+        """Yield all comments in the order of creation, fetching each page when it is needed.
 
-        A caller that stops early asks for no further pages.
+        A caller that stops early causes no further requests.
         """
         self._known.clear()
         self._listed_at = ""
@@ -129,7 +127,7 @@ class GitHubComments:
             yield comment
 
     def create(self, body: str) -> Comment:
-        """Write a new comment, once: also when the answer to the first try got lost."""
+        """Write a new comment exactly once, even if the answer to the first try is lost."""
         tries = 0
         while True:
             try:
@@ -137,8 +135,8 @@ class GitHubComments:
             except UnansweredError:
                 tries += 1
                 self._policy.sleep(self._policy.backoff(tries))
-                # a lost answer says nothing about the comment: looked for, so that none stands
-                # there twice
+                # A lost answer does not say whether the comment was written. Look for it, so that
+                # it is not written twice.
                 left = self._left_behind(body)
                 if left is not None:
                     return left
@@ -150,9 +148,9 @@ class GitHubComments:
         return self._written("PATCH", f"{self._issues}/comments/{comment_id}", body)
 
     def _left_behind(self, body: str) -> Comment | None:
-        """A comment with this text that was not there when the list was last read.
+        """Return a comment with this text that is new since the list was last read, or None.
 
-        Only what changed since then is asked for: ten thousand comments are not read again.
+        Only changes since then are asked for, so that ten thousand comments are not read again.
         """
         since = f"&since={quote(self._listed_at)}" if self._listed_at else ""
         for comment in self._every_page(f"{self._list_url}?per_page={PAGE_SIZE}{since}"):
@@ -164,7 +162,8 @@ class GitHubComments:
         seen: set[str] = set()
         for _ in range(MAX_PAGES):
             answer = self._api.send("GET", url)
-            # the time of the first page: what comes while later ones are read must not be missed
+            # The time of the first page, so that comments written during later pages are not
+            # missed.
             self._listed_at = self._listed_at or _moment(answer)
             for pull in read_as(answer, _PAGE):
                 yield pull.comment()
@@ -172,7 +171,7 @@ class GitHubComments:
             url = next_page(answer)
             if not url:
                 return
-            # next links come from the server: a proxy's mistake must not become an endless loop
+            # Next links come from the server, and a proxy's mistake must not cause an endless loop.
             if url in seen:
                 raise PublishError("GitHub's list of comments links back to a page already read")
         raise PublishError(
@@ -185,7 +184,7 @@ class GitHubComments:
 
 
 def _moment(answer: HttpAnswer) -> str:
-    """The server's own time of an answer, a little before it, as the API writes it; or nothing."""
+    """Return the server's time of an answer, minus `CLOCK_SKEW`, in the API's form, or nothing."""
     try:
         date = parsedate_to_datetime(answer.headers.get("date", ""))
     except ValueError:
@@ -196,7 +195,7 @@ def _moment(answer: HttpAnswer) -> str:
 
 
 def _same_text(left: str, right: str) -> bool:
-    """GitHub may hand a text back with other line ends and without the last one."""
+    """Compare texts; GitHub may return one with other line ends and without the last one."""
     return left.replace("\r\n", "\n").strip() == right.replace("\r\n", "\n").strip()
 
 
@@ -205,7 +204,7 @@ class _Repository(BaseModel):
 
 
 class _Side(BaseModel):
-    """A branch and its commit; a deleted fork leaves no repository."""
+    """A branch and its commit; the branch of a deleted fork has no repository."""
 
     ref: str
     sha: str
@@ -229,9 +228,9 @@ def find_pull_request(
     origin: RunOrigin,
     policy: RetryPolicy = GITHUB_POLICY,
 ) -> PullRequest:
-    """The one open pull request whose head is the commit that a workflow ran on.
+    """Return the only open pull request whose head is the commit that a workflow ran on.
 
-    Raises `PublishError` when there is none (it moved on, or was closed) or more than one.
+    Raises `PublishError` if there is none (its branch moved on, or it was closed) or several.
     """
     asked = urlencode(
         {"state": "open", "head": f"{origin.head_owner}:{origin.head_branch}", "per_page": "100"}
@@ -241,7 +240,7 @@ def find_pull_request(
     matching = [
         pull
         for pull in pulls
-        # the branch may have moved on since: a verdict belongs to the commit that was trained
+        # The branch may have moved on: a verdict belongs to the commit that was trained.
         if pull.head.sha == origin.head_sha
         and pull.head.repo is not None
         and pull.head.repo.full_name == origin.head_repository
@@ -264,7 +263,7 @@ def find_pull_request(
     )
 
 
-# GitHub refuses a longer description
+# GitHub refuses longer descriptions
 DESCRIPTION_LIMIT = 140
 
 
@@ -281,16 +280,16 @@ def set_commit_status(
         "state": status.state.value,
         "context": status.context,
         "description": status.description[:DESCRIPTION_LIMIT],
-        # an empty address is refused, none is not
+        # GitHub refuses an empty address but not a missing one
         **({"target_url": status.target_url} if status.target_url else {}),
     }
-    # the newest status of a context counts, so setting it twice is the same as once
+    # The newest status of a context counts, so setting it twice is harmless.
     repeatable = frozenset({"POST"})
     with GitHubApi(api_url, repository, token, policy, STATUS_REFUSALS, repeatable) as api:
         api.send("POST", f"{api.repository_url}/statuses/{status.commit}", body)
 
 
-# somebody looks on: what cannot be told now is a problem of its own
+# For a person who is waiting: do not wait for a rate limit, report it as a problem.
 AT_ONCE = RetryPolicy(longest_wait_seconds=0.0)
 
 
@@ -302,9 +301,10 @@ def probe_token(
     number: int | None = None,
     contents: bool = False,
 ) -> TokenSeen:
-    """Ask for the repository and, with the number of a pull request, for an impossible comment.
+    """Find out what a token may do: ask for the repository, and for a comment that cannot exist.
 
-    With `contents` also for an impossible branch.
+    The comment is asked for only if `number` names a pull request. `contents` asks for an
+    impossible branch too.
     """
     try:
         with GitHubApi(api_url, repository, token, AT_ONCE, {}) as api:

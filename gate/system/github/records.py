@@ -1,7 +1,7 @@
-"""What GitHub holds of a pull request and of a workflow's run, and how a person names that.
+"""Records about pull requests and workflow runs on GitHub, and parsing of a run's number or URL.
 
-A token goes to that API, so an address from somewhere else is taken only where it is one of this
-clone's own repositories.
+A token is sent to the API of the parsed repository. So a URL is accepted only if it names the job's
+own repository or a remote of this clone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gate.errors import SettingsError
 
 
 def api_address(variables: Mapping[str, str]) -> str:
-    """Where GitHub's API is, as a runner says; github.com's where nobody says."""
+    """Return the address of GitHub's API as the runner gives it, or github.com's."""
     return variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/")
 
 
@@ -24,8 +24,7 @@ def api_address(variables: Mapping[str, str]) -> str:
 class PullRequest:
     """The pull request that an event is about; both commits are full hashes.
 
-    `base_branch` is the branch that it is to be merged into: with the head it is what a verdict is
-    about.
+    `base_branch` is the branch to merge into. A verdict is about this branch and the head commit.
     """
 
     number: int
@@ -37,7 +36,7 @@ class PullRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOrigin:
-    """What a finished workflow was started by; a `workflow_run` event names no pull request."""
+    """What started a finished workflow; a `workflow_run` event does not name the pull request."""
 
     head_sha: str
     head_repository: str
@@ -47,7 +46,7 @@ class RunOrigin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunAddress:
-    """A workflow run of a repository (owner/name), by its number, and the API that knows of it."""
+    """A workflow run by its number, its repository (owner/name), and the API to ask about it."""
 
     api_url: str
     repository: str
@@ -56,7 +55,7 @@ class RunAddress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comment:
-    """A comment on a pull request."""
+    """A comment on a pull request; `author` is empty if the account was deleted."""
 
     comment_id: int
     author: str
@@ -65,7 +64,7 @@ class Comment:
 
 
 class StatusState(StrEnum):
-    """How a commit status reads; only `success` lets a required status pass."""
+    """The state of a commit status; a required status passes only with `success`."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -74,7 +73,7 @@ class StatusState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitStatus:
-    """One line beside a commit (a full hash); the newest of a context counts."""
+    """A status of a commit (a full hash); of each context, the newest status counts."""
 
     commit: str
     state: StatusState
@@ -85,11 +84,11 @@ class CommitStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenSeen:
-    """What the API answered to a token: status codes, 0 where nothing was asked.
+    """The API's answers about a token, as status codes; 0 if nothing was asked.
 
-    `comment_status` is the answer to a comment without a text, `contents_status` that to a branch
-    without a name, which no server can write. With a `problem` there was no answer to judge, and
-    `fix` says what can be done.
+    `comment_status` answers a comment without a text, and `contents_status` a branch without a
+    name. No server can write either. If there was no answer, `problem` says why and `fix` what to
+    do.
     """
 
     repository_status: int = 0
@@ -99,7 +98,7 @@ class TokenSeen:
     fix: str = ""
 
 
-# an artifact that a proposal comes in holds the package with the checkpoint too
+# The artifact with a proposal also contains the package with the checkpoint.
 MAX_ARTIFACT_BYTES: Final = 4 * 1024**3
 
 
@@ -107,19 +106,19 @@ class Comments(Protocol):
     """The comments of one pull request."""
 
     def author(self) -> str:
-        """The name that this token's comments carry."""
+        """Return the account name under which this token comments."""
         ...
 
     def listed(self) -> Iterable[Comment]:
-        """All of them, in order of creation, fetched as far as they are read."""
+        """Yield all comments in the order of creation; pages are fetched only as needed."""
         ...
 
     def create(self, body: str) -> Comment:
-        """Write a new one."""
+        """Write a new comment."""
         ...
 
     def update(self, comment_id: int, body: str) -> Comment:
-        """Replace the text of one."""
+        """Replace a comment's text."""
         ...
 
 
@@ -134,7 +133,7 @@ REMOTE: Final = re.compile(
     r"(?:(?:https?|ssh|git)://)?(?:[^@/]*@)?([A-Za-z0-9.-]+)(?::[0-9]+)?[/:]"
     r"([A-Za-z0-9._-]+/[A-Za-z0-9._-]+?)(?:\.git)?/?"
 )
-# GitHub Enterprise Cloud with data residency: the API lies on a host of its own
+# GitHub Enterprise Cloud with data residency has its API on a separate host.
 RESIDENT_SUFFIX: Final = ".ghe.com"
 
 
@@ -144,7 +143,7 @@ class _Place:
     repository: str
 
     def same(self, other: _Place) -> bool:
-        """GitHub's names do not depend on case."""
+        """Compare two places; GitHub's names do not depend on case."""
         return (self.host.lower(), self.repository.lower()) == (
             other.host.lower(),
             other.repository.lower(),
@@ -152,10 +151,10 @@ class _Place:
 
 
 def run_address(text: str, remotes: Mapping[str, str], variables: Mapping[str, str]) -> RunAddress:
-    """The run that a number or a URL names; `remotes` are the clone's, by name.
+    """Return the run that a number or a URL names; `remotes` maps the clone's remotes to URLs.
 
-    Raises `SettingsError` for a text that is neither, for a repository that is none of the
-    clone's, and for a server of which only GITHUB_API_URL could say where its API is.
+    Raises `SettingsError` for any other text. Also for a repository that is neither the job's nor a
+    remote of this clone, and for a server whose API only GITHUB_API_URL could name.
     """
     known = {name: place for name, url in remotes.items() if (place := _place(url)) is not None}
     if RUN_NUMBER.fullmatch(text):
@@ -180,7 +179,7 @@ def run_address(text: str, remotes: Mapping[str, str], variables: Mapping[str, s
 
 
 def _own(known: Mapping[str, _Place], variables: Mapping[str, str]) -> _Place:
-    """The repository that a bare number is about: the job's, else that of `origin`."""
+    """Return the repository of a bare run number: the job's, `origin`, or the only remote."""
     here = _of_job(variables)
     if here is not None:
         return here
@@ -196,7 +195,7 @@ def _own(known: Mapping[str, _Place], variables: Mapping[str, str]) -> _Place:
 
 
 def _of_job(variables: Mapping[str, str]) -> _Place | None:
-    """The repository of the job that this runs in, if it runs in one."""
+    """Return the repository of the job that runs this process, or None outside a job."""
     server, repository = (
         variables.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY")
     )
