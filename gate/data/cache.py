@@ -239,7 +239,7 @@ class SharedCache:
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else self.max_bytes
 
     def _evict(self, coming_bytes: int) -> int:
-        """Remove the least recently used objects until the new bytes fit; give the bytes in use."""
+        """Remove the least recently used objects until the new bytes fit; return the bytes kept."""
         gone: list[Path] = []
         with self._locked(self.root / "lock"):
             used = self._names_in_use()
