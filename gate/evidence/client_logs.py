@@ -12,7 +12,8 @@ from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile
 from gate.errors import EvidenceError, MissingOutputError, StorageError
-from gate.evidence.metric_series import FlatValues, ReadMetrics, SeriesCollector, as_float
+from gate.evidence.logged_values import FlatValues, ReadMetrics, as_float
+from gate.evidence.metric_series import SeriesCollector
 from gate.evidence.run_evidence import MetricSource
 from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text

@@ -21,8 +21,8 @@ from gate.evidence.harness_files import (
     read_own_document,
 )
 from gate.evidence.harness_logs import live_threads, read_children, read_sources
+from gate.evidence.logged_values import ReadMetrics
 from gate.evidence.metric_series import (
-    ReadMetrics,
     file_metrics,
     harness_series,
     output_metrics,
@@ -88,23 +88,20 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     `output` what it printed. `taken` maps names of harness files to the copies that are read
     instead. The entry `SAVED_COPY` is the copy of the folder that contains train.checkpoint.
 
-    The captured state and the script's own checkpoint become one manifest with one root. A partial
-    run may end before the script has written anything. Its files are then not required, and its
-    checkpoint is not read.
+    The captured state and the script's own checkpoint become one manifest with one root. Files of a
+    partial run are not required, since it may end before they are written.
 
     Raises `EvidenceError` if something is missing, malformed or contradictory.
     """
     process_files = refuse_leaves(find_processes(files, out), run)
     children, weaker = read_children(files, out, process_files)
-    # if a run trained nothing, the end of its output explains best why
     said = last_lines(output)
     processes = read_attestations(files, out, process_files, run, children, said)
     ranks = read_ranks(files, out, process_files, children, processes, said)
     _refuse_crashed(files, out, process_files, run)
     problems = _problems(run, ranks)
     overrides = read_overrides(files, out, process_files)
-    # A training saves its final checkpoint at its end, which a partial run does not reach. The
-    # state that the harness captured has the same weights.
+    # a partial run does not reach its final save; the captured state has the same weights
     saved = train.model_copy(update={"checkpoint": None}) if run.partial else train
     try:
         states = _states(files, out, ranks, taken, workdir_tree, saved)

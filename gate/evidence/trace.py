@@ -349,8 +349,7 @@ class TraceFinding(Document):
 
     Changes: `changed` are the hunks of the diff that ran up to this call, nearest first.
     `changed_later` are those that ran after it or not at all. `changed_seeds` are seeds to which
-    the head gives a different number than the base commit; the former number is the `before` of
-    each.
+    the head gives a different number than the base commit, each with that former number.
 
     Limits of the claim: `elsewhere` is true if another process made the value, or may have, and
     nobody saw the lines that it ran. `given` is true if a number or value came from outside torch

@@ -17,7 +17,7 @@ from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, MissingOutputError
 from gate.evidence.client_logs import MAX_NAMES, ONE_RUN_HINT, ClientNumbers, logged_names
 from gate.evidence.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, line_blocks
-from gate.evidence.metric_series import FlatValues, ReadMetrics
+from gate.evidence.logged_values import FlatValues, ReadMetrics
 from gate.evidence.run_evidence import MetricSource
 from gate.system.files.port import Files
 from gate.text.strict_json import parse_json

@@ -28,7 +28,7 @@ from gate.evidence.client_logs import (
     logged_names,
     refuse_link_out,
 )
-from gate.evidence.metric_series import FlatValues, ReadMetrics
+from gate.evidence.logged_values import FlatValues, ReadMetrics
 from gate.evidence.run_evidence import MetricSource, WhyPassedOver
 from gate.evidence.tensorboard import BYTES, VARINT, MalformedEventError, protobuf_fields
 from gate.system.files.port import Files

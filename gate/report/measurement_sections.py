@@ -439,7 +439,7 @@ def _settings(compared: ComparedCommits, limit: int) -> Iterator[Section]:
          Cell(short_if_digest(change.observed), code=True))
         for change in compared.environment_changes
     )  # fmt: skip
-    table = table_of(("MarkdownPart", "Base", "Head"), parts, limit)
+    table = table_of(("Part", "Base", "Head"), parts, limit)
     yield Section(title="Parts of the environment that differ", table=table, leading=True)
 
 
@@ -457,7 +457,7 @@ def _tensors(compared: ComparedCommits, limit: int) -> Section:
 def _environment(compared: ComparedCommits, limit: int) -> Section:
     parts = sorted(compared.environment.parts.items())
     rows = ((Cell(part, code=True), Cell(value, code=True)) for part, value in parts)
-    return Section(title="Environment", table=table_of(("MarkdownPart", "Head"), rows, limit))
+    return Section(title="Environment", table=table_of(("Part", "Head"), rows, limit))
 
 
 def _runs(compared: ComparedCommits, limit: int) -> Section:

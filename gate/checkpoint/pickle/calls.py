@@ -101,7 +101,7 @@ class OpaqueNode:
 class PartsNode(OpaqueNode):
     """A tensor without plain memory, such as a sparse one.
 
-    Its parts are in `pairs`. The pickle cannot add anything to it.
+    It has its parts as pairs, like any `OpaqueNode`. The pickle cannot add anything to it.
     """
 
 
