@@ -1,4 +1,8 @@
-"""The point at which two traces part, in words that a reader can act on."""
+"""Describe the point at which two traces diverge, in words that a reader can act on.
+
+One function per claim returns a sentence without a full stop, and a remedy. The sentence states
+only what the claim proves.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ from gate.evidence.trace import (
 
 OWN_GENERATOR: Final = "generator=<Generator>"
 OWN: Final = ("aten::", "prims::")
-# their lines are in no trace
+# Code of these runs in other processes, so its lines are in no trace.
 ELSEWHERE: Final = (Origin.WORKER, Origin.PROCESS)
 MADE_BY: Final = {
     Origin.WORKER: "a worker of a DataLoader",
@@ -40,7 +44,7 @@ MADE_BY: Final = {
     Origin.DEEPCOPY: "copy.deepcopy",
     Origin.STORAGE: "code that fills a storage",
 }
-# of two commits that repeat themselves: what differs is what was changed
+# For two commits that each repeat their own results: what differs is what was changed.
 LOOK_AT_CHANGES: Final = {
     Origin.WORKER: (
         "Look at changes to the data, to the data set and to its transforms, which run in the "
@@ -73,9 +77,10 @@ SETTING_NAMES: Final = {
 def finding_at(
     point: TraceDivergence, received: Sequence[TraceDivergence] = (), *, ranks: int = 1
 ) -> TraceFinding:
-    """The record of a point, with both traces around it; `received` are where it came to others.
+    """Return the finding for a point, with rows of both traces around it.
 
-    So many `ranks` were traced.
+    `received` are the points at which other ranks got the differing value. `ranks` is the number of
+    ranks that were traced.
     """
     call = point.call
     sentence, remedy = _WORDS[point.claim](point)
@@ -119,7 +124,7 @@ def finding_at(
 
 
 def not_finite_at(call: TracedCall, rank: int, *, infinite: bool) -> TraceFinding:
-    """That this call gives the first number of a run that is not finite."""
+    """Return the finding that this call gives the first number of a run that is not finite."""
     word = "infinity" if infinite else "NaN"
     place = f" at {call.file}:{call.line}" if call.file else ""
     if call.phase is Phase.BACKWARD and call.forward_file:
@@ -140,12 +145,12 @@ def not_finite_at(call: TracedCall, rank: int, *, infinite: bool) -> TraceFindin
 
 
 def not_found(why: str, reason: NoTrace) -> TraceFinding:
-    """Nothing is claimed; `why` is a sentence without its full stop, which begins in lower case."""
+    """Return a finding without a claim; `why` starts in lower case and has no full stop."""
     return TraceFinding(claim=Claim.NOT_FOUND, sentence=why, reason=reason)
 
 
 def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
-    """Two traces without a difference: what that means depends on how far they go."""
+    """Return the finding for two traces without a difference; it says how far the traces go."""
     runs = "the traces of base and head" if drift else "two traced runs"
     calls = sum(len(trace.calls) for trace in traces)
     cut = next((trace for trace in traces if trace.ended != "done"), None)
@@ -156,7 +161,10 @@ def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
 
 
 def place_words(call: TracedCall) -> str:
-    """`at model.py:14 in module fc`, or of the backward pass the line that it belongs to."""
+    """Return ` at model.py:14 in module fc`; for a backward call, name the forward line instead.
+
+    The text begins with a space, or is empty where nothing is known.
+    """
     where = f" at {call.file}:{call.line}" if call.file else ""
     if call.phase is Phase.BACKWARD:
         forward = forward_place(call)
