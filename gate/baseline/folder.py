@@ -124,6 +124,7 @@ def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
     left = MAX_BASELINE_BYTES
     for name in names:
         contents[name] = files.read_bytes(folder / name, max_bytes=MAX_ENTRY_BYTES)
+        # Each file is bounded by itself; this bounds their sum before all are read.
         left -= len(contents[name])
         if left < 0:
             raise _too_large(shown)
@@ -174,6 +175,7 @@ def refuse_future(baseline: Baseline | None, now: datetime, source: str) -> Base
     Such an entry would always be the newest one and never become stale.
     """
     for entry in baseline.entries if baseline else ():
+        # A small difference of clocks is normal between machines.
         if datetime.fromisoformat(entry.recorded_at) > now + AHEAD:
             raise DocumentError(
                 f"{source}/{entry_name(entry)}: was recorded at {entry.recorded_at}, "
@@ -209,6 +211,7 @@ def zip_member(path: Path, name: str, shown: str, *, max_archive: int, max_bytes
     is harmless, since nothing is written (CWE-22). Raises `DocumentError` for a broken archive, and
     for one without such a member or with more than one.
     """
+    # A link at this path is not followed, and the archive's size is bounded.
     with open_regular(path, max_archive) as file:
         try:
             with zipfile.ZipFile(file) as archive:

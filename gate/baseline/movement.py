@@ -111,9 +111,11 @@ def far_from_peers(
     if not peers:
         return None
     worst, farthest = 1.0, None
+    # Only metrics that all peers have are compared: one peer's own metric shows nothing.
     for name in sorted(set.intersection(*(_names(peer) for peer in peers))):
         own = _series(entry, name)
         others = [series for peer in peers if (series := _series(peer, name)) is not None]
+        # A metric that every peer has and this entry lacks is as far as can be.
         if own is None:
             return FarFromPeers(peers=len(peers), metric=name)
         rules = tolerances_for(name, tolerances)

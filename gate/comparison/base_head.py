@@ -60,6 +60,7 @@ def speed_ratio(mode: RunMode, base: Runs, head: Runs, settings: CostSettings) -
         return measured.model_copy(update={"reason": "steps too short for this clock"})
     over, under = seconds[rounds:], seconds[:rounds]
     ratio = paired_ratio(_rounds(over, under))
+    # Odd rounds over even ones of the same commit show the noise between rounds.
     band = noise_band(
         paired_ratio(_rounds(side[1::2], side[::2])) for side in (under, over) if len(side) > 1
     )

@@ -39,6 +39,7 @@ def shortest_run(arms: Arms, settings: CostSettings) -> int:
 
 def control_price(arms: Arms, names: tuple[str, str], settings: CostSettings) -> Price:
     """Return the second default run of each round over the first: the noise of this machine."""
+    # The control itself has no control to be compared with.
     return _price(arms, (names[1], (names[0],)), settings, None)
 
 
@@ -142,6 +143,7 @@ def removal_order(prices: dict[PricedKnob, Price]) -> tuple[PricedKnob, ...]:
     """
     costs = {knob: price.ratio for knob, price in prices.items() if price.ratio is not None}
     costly = [knob for knob, ratio in costs.items() if ratio > 1]
+    # The name breaks ties, so that equal prices give one order.
     return tuple(sorted(costly, key=lambda knob: (-costs[knob], knob.value)))
 
 

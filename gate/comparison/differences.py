@@ -433,6 +433,7 @@ class Comparison(Document):
     @property
     def metrics_within(self) -> bool:
         """Whether every metric is within its tolerance; the decision asks for more than that."""
+        # Without `comparable`, a missing metric would count as within tolerance.
         return self.comparable and all(delta.within for delta in self.metrics)
 
     @property

@@ -67,6 +67,7 @@ def judge_level(baseline: Results, head: Results, policy: LevelPolicy) -> LevelR
 
     The level must be one that needs seeds.
     """
+    # Equal results of all seeds would make any spread zero, and any difference significant.
     problem = seeds_without_effect(head) or _broken(head, "")
     problem = problem or seeds_without_effect(baseline) or _broken(baseline, "the baseline's ")
     if problem:

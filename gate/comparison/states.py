@@ -172,6 +172,7 @@ def _retyped(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
                 yield _difference(path, LeafChange.RETYPED, leaf, other, math.inf)
             elif leaf.shape != other.shape:
                 yield _difference(path, LeafChange.RESHAPED, leaf, other, math.inf)
+        # One side is a tensor and the other a value, or the kinds of value differ.
         elif type(leaf) is not type(other) or kind_of(leaf) != kind_of(other):
             yield _difference(path, LeafChange.RETYPED, leaf, other, math.inf)
 
@@ -182,6 +183,7 @@ def _value_differences(ours: Leaves, theirs: Leaves) -> tuple[list[LeafDifferenc
         other = theirs.get(path)
         if not isinstance(leaf, ValueLeaf) or not isinstance(other, ValueLeaf):
             continue
+        # `_retyped` reports these.
         if leaf.kind != other.kind:
             continue
         if leaf.data == other.data:

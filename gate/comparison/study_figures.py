@@ -103,6 +103,7 @@ def study_arm(
         metrics=tuple(_over_seeds(metric, own) for metric in names),
         curves=tuple(
             _curve(metric, runs)
+            # The loss comes first: there may be more metrics than curves.
             for metric in sorted(names, key=lambda metric: (metric != "loss", metric))[:MAX_CURVES]
         ),
         moved=first.environment.moved(runs[0].environment),
@@ -202,6 +203,7 @@ def _efficiency(
         return None, None, None, speed.reason
     work = head / base
     reason = "" if speed.state is CostState.MEASURED else speed.reason
+    # A time ratio is inverted, so its bounds change places.
     return work / speed.ratio, work / speed.high, work / speed.low, reason
 
 
@@ -221,6 +223,7 @@ def _contrast(
     if any(left.step != right.step for left, right in pairs):
         return contrast(reason="ends at different steps")
     if first is None:
+        # No pair differs in any bit at any step, so no test is needed.
         return contrast(state=Contrast.EQUAL, difference=0.0, low=0.0, high=0.0)
     return _tested(contrast, [right.value - left.value for left, right in pairs])
 

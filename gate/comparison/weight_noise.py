@@ -79,6 +79,7 @@ def gradient_tensors(
         width, kind = ELEMENT_BYTES[leaf.dtype], ELEMENT_TYPES[leaf.dtype]
         count = min(leaf.source.size_bytes // width, max_tensor_elements, left)
         if count:
+            # The limits bound memory and time, whatever the size of the model.
             left -= count
             data = next(leaf.source.pieces(count * width))
             # A signaling NaN is a valid bit pattern, but the processor flags its conversion.
@@ -112,6 +113,7 @@ def _one_by_one(values: Values) -> np.float32:
 def tensor_spread(tensor: FloatTensor) -> TensorSpread | None:
     """Return the spread of one tensor; None when nothing finite can be summed."""
     with np.errstate(over="ignore"):
+        # Values that overflow float32 become infinite here; the check below drops such a tensor.
         values = tensor.values[np.isfinite(tensor.values)].astype(np.float32)
         magnitude = float(np.sum(np.abs(values), dtype=np.float64))
         sums = sums_in_many_orders(values).astype(np.float64)
@@ -189,6 +191,7 @@ def _weights(content: StateContent, max_bytes: int) -> Weights:
 def _pairs(ours: Weights, theirs: Weights) -> Iterator[TensorPair]:
     for path, leaf in ours.items():
         other, kind = theirs.get(path), ELEMENT_TYPES.get(leaf.dtype)
+        # Only real floats have a distance in units in the last place.
         if other is None or kind is None or not kind.is_float or kind.parts > 1:
             continue
         if (leaf.dtype, leaf.shape) == (other.dtype, other.shape):

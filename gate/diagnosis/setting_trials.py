@@ -187,6 +187,7 @@ def proved_by(
     if helping is None or not tried.is_certain(helping):
         return None
     if helping.setting in FILLS:
+        # A fill that makes runs agree but does not show in the result only moved something else.
         return CauseClass.UNINITIALISED_MEMORY if helping.follows else None
     if helping.setting is Setting.FIXED_COLLECTIVES:
         # A collective in a fixed order is also waited for. Where the script forgot to wait, that

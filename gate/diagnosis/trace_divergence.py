@@ -143,6 +143,7 @@ def precision_words(point: TraceDivergence) -> str:
     left, right = point.expected, point.observed
     if point.claim is not Claim.CODE_PATH:
         return ""
+    # One operator on both sides: compare the number types of its calls.
     if left is not None and right is not None and left.operator == right.operator:
         before, after = (_number_type(call) for call in (left, right))
     else:
@@ -153,6 +154,7 @@ def precision_words(point: TraceDivergence) -> str:
         before, after = _form_type(casts[0].inputs[0].form), _number_type(casts[0])
         if casts[0] is left:
             before, after = after, before
+    # Integers and booleans are no precision, so both sides have to be real numbers.
     real = before.startswith(REAL_TYPES) and after.startswith(REAL_TYPES)
     return f"{after} instead of {before}" if real and before != after else ""
 
@@ -200,6 +202,7 @@ def rows_around(point: TraceDivergence) -> Iterator[TraceRow]:
     for first, second in pairs[max(0, place - ROWS_BEFORE) : place + 1 + ROWS_AFTER]:
         left, right = point.expected_calls[first], point.observed_calls[second]
         yield _row(left, right, here=(first, second) == point.at)
+    # The point is not a pair: show the next calls of both traces side by side.
     if place == len(pairs):
         for step in range(1 + ROWS_AFTER):
             left_call = _at(point.expected_calls, point.at[0] + step)

@@ -84,18 +84,21 @@ def finding_at(
     """
     call = point.call
     sentence, remedy = _WORDS[point.claim](point)
+    # The sentence on a collective names its ranks itself.
     if (point.rank or ranks > 1) and point.claim is not Claim.COLLECTIVE:
         sentence = f"on rank {point.rank}: {sentence}"
     absolute, relative = point.apart or (None, None)
     other = point.expected.operator if point.expected is not None else ""
     return TraceFinding(
         claim=point.claim,
+        # The training chose names and arguments, which may be longer than the record allows.
         sentence=sentence[:1000],
         remedy=remedy,
         rank=point.rank,
         call=(point.observed or point.left_out_before or point.first_use).number,
         step=call.step,
         operator=call.operator,
+        # Only a different code path has a different operator on the other side.
         expected_operator=other if point.claim is Claim.CODE_PATH else "",
         module=call.module,
         phase=call.phase,
@@ -180,6 +183,7 @@ def _named(call: TracedCall) -> str:
 
 def _nondeterministic(point: TraceDivergence) -> tuple[str, str]:
     call = point.call
+    # An operator outside torch's namespaces is custom, and a commit may change its code.
     own = not call.operator.startswith(OWN)
     end = f"the {'custom ' if own else ''}operator is nondeterministic"
     if point.drift and own:
@@ -201,6 +205,7 @@ def _unproven(point: TraceDivergence) -> tuple[str, str]:
 
 
 def _setting(point: TraceDivergence) -> tuple[str, str]:
+    # In a drift the sides are base and head; two runs of one commit have no such order.
     words = [
         f"{SETTING_NAMES.get(name, name)} is {_instead(before, after, drift=point.drift)}"
         for name, before, after in point.settings
@@ -367,6 +372,7 @@ def _uninitialised(point: TraceDivergence) -> tuple[str, str]:
             f"{_named(point.first_use)}"
         ),
         (
+            # A fill hides the fault, so writing the memory comes first.
             "Use torch.zeros, or write all of it first. determinism.fill_uninitialized_memory "
             "makes such reads the same in each strict run."
         ),

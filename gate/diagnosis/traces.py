@@ -127,6 +127,8 @@ def compare_traces(
     # A value that came from a different rank is reported by the rank that sent it, if possible.
     own = [point for point in points if not point.from_another_rank]
     first = min(own or points, key=_when)
+    # Every rank only received a different value. If all of them gave equal values in both runs, the
+    # collective itself is the cause.
     if not own and len(pairs) > 1 and _equal_before(first, pairs):
         first = replace(first, claim=Claim.COLLECTIVE)
     received = [point for point in points if point.from_another_rank and point.rank != first.rank]
@@ -151,6 +153,7 @@ def _equal_before(point: TraceDivergence, pairs: Sequence[Pair]) -> bool:
     source = point.source
     if source is None or not is_collective(source):
         return False
+    # Collectives are paired by their number, because all ranks call them in one order.
     number = sum(map(is_collective, point.expected_calls[: source.number]))
     given = [_collective(pair, number) for pair in pairs]
     return all(
@@ -184,6 +187,7 @@ def first_not_finite_call(traces: Traces, *, infinite: bool) -> TraceFinding:
     ]
     if not calls_found:
         return not_found("no traced call makes the first one", NoTrace.NOTHING_LEFT)
+    # Calls themselves have no order, so compare only step, number and rank.
     _, _, rank, call = min(calls_found, key=lambda row: row[:3])
     return not_finite_at(call, rank, infinite=infinite)
 
@@ -366,6 +370,7 @@ def _layout_behind(
         apart = tuple(both for both in values if layouts_differ(*both))
         block = _block_behind(pair, alignment, apart, left) if apart else None
         by = next((by for value, _ in apart for by in value.made_by if by in same), NOBODY)
+        # A trace is untrusted. A maker that is not an earlier call would make this loop endless.
         if block is not None or by == NOBODY or by >= left.number:
             return left, right, block
         left, right = expected[same[by][0]], observed[same[by][1]]
@@ -422,6 +427,7 @@ def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[
     if settings:
         yield Shown(Claim.SETTING, settings=settings)
     states = left.random_state, right.random_state
+    # A state that was not recorded is empty and cannot be ruled out as the reason.
     if left.random and (states[0] != states[1] or not all(states)):
         yield Shown(Claim.RANDOM_STATE)
     if any(layouts_differ(*values) for values in zip(left.inputs, right.inputs, strict=True)):
@@ -435,10 +441,12 @@ def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[
         if shown.source is not None and shown.claim is not Claim.BELOW_DISPATCHER:
             yield shown
         yield Shown(Claim.UNPROVEN, unchecked="the values of one of them were not read")
+    # What happens inside compiled code or a higher-order operator is not traced.
     if left.compiled or namespace(left) == HIGHER:
         yield Shown(Claim.BELOW_DISPATCHER)
     if not (left.whole and right.whole):
         yield Shown(Claim.UNPROVEN, unchecked="one of its arguments could not be compared")
+    # A thread may change a tensor while the operator reads it, so the operator is not blamed.
     if any(call.thread for trace in (pair.expected, pair.observed) for call in trace.calls):
         yield Shown(Claim.UNPROVEN, unchecked="other threads ran operators at the same time")
 
@@ -495,6 +503,7 @@ def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
     for of_this_kind in conditions:
         made = next(filter(of_this_kind, makers), None)
         if made is not None:
+            # A receive from any rank takes the first message, so the order of arrival is proven.
             arrived = made.operator == FROM_ANY_RANK
             return Shown(Claim.ARRIVAL if arrived else Claim.OUTSIDE_VALUE, made)
     if makers:
@@ -520,4 +529,5 @@ def _outside_behind(calls: Calls, made: TracedCall) -> TracedCall | None:
 
 
 def _call(calls: Calls, number: int) -> TracedCall | None:
+    # A trace is untrusted and may end at a limit, so a number may be beyond its calls.
     return calls[number] if number < len(calls) else None

@@ -123,6 +123,7 @@ class Assessment:
         before = self.entry.configuration if self.entry is not None else {}
         if not before or self.configuration is None:
             return ()
+        # Values that differ between the strict runs themselves say nothing about a change.
         varies = self.configuration.varies
         known = {name: value for name, value in before.items() if name not in varies}
         return configuration_changes(known, self.configuration.values)
@@ -136,6 +137,8 @@ class Assessment:
         return self.diagnosis.model_copy(update={"optimizer_settings": settings})
 
     def _configured(self, setting: OptimizerSettingChange) -> OptimizerSettingChange:
+        # Only a configuration value that changed between the same two numbers is proven to be the
+        # origin.
         change = proven_change(self.configuration_changes, setting.before, setting.after)
         return setting.model_copy(update={"configured": change.place}) if change else setting
 
@@ -175,6 +178,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         imported_evidence=request.imported_runs,
         answers=decision.answers,
         findings=_findings(assessment, request, decision, about_baseline),
+        # With a single strict run nothing was compared, so `repeat` is empty.
         repeat=facts.repeat if facts.strict_runs > 1 else None,
         baseline=facts.baseline,
         base_run=facts.base_run,

@@ -59,6 +59,7 @@ class RunRanks:
 def ranks_of(run: RunEvidence) -> RunRanks:
     """Return the ranks and GPUs that attestations name; the launcher's own claims are ignored."""
     devices = {
+        # Two processes may use one GPU, so devices are counted by their UUID where it is known.
         device.uuid or f"{process.rank}/{device.index}": device
         for process in run.processes
         for device in process.devices
@@ -171,6 +172,7 @@ def _spread(*pairs: Comparison | None) -> float | None:
     worst = 0.0
     for pair in compared:
         relative = [delta.relative for delta in pair.metrics]
+        # Without common metrics and steps, no figure can bound the source.
         if pair.series or pair.step_faults or not pair.something_compared:
             return None
         if (pair.tensors and not relative) or None in relative:
@@ -282,6 +284,7 @@ def _hardware(run: RunEvidence, ranks: RunRanks, baseline: Comparison | None) ->
     if unlike:
         because = f"ranks differ in {', '.join(unlike)}"
         return _state(source, SourceStatus.RECORDED, because)
+    # Unlike hardware between baseline and head is the same source, seen across calls.
     moved = {change.part for change in baseline.environment} if baseline is not None else set()
     parts = [part for part in HARDWARE_PARTS if part in moved]
     if parts:

@@ -276,6 +276,7 @@ def replicas_differ(run: RunEvidence) -> tuple[Finding, ...]:
     drift = run.replica_drift
     if drift is None:
         return ()
+    # The prefix only tells several models apart.
     names = [name.removeprefix(ONLY_MODEL) for name in drift.parameters[:SHOWN_PARAMETERS]]
     rest = drift.differing - len(names)
     more = f" and {rest:,} more" if rest > 0 else ""
@@ -351,6 +352,7 @@ def imported_runs(*, imported: bool, from_fork: bool) -> tuple[Finding, ...]:
     """Does the verdict depend on runs that another job made?"""
     if not imported:
         return ()
+    # A fork's author controls the workflow that made the runs, so its numbers prove even less.
     whose = ", in a workflow that the fork's author may have changed" if from_fork else ""
     return (
         Finding(

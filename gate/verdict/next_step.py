@@ -122,6 +122,7 @@ def next_steps(
     """
     if passes:
         return _after_pass(outcome)
+    # The result is fine, so only the cost of determinism needs work.
     if over_budget:
         return (_step("See which setting costs it:", f"repro-gate cost --attribute{_at(place)}"),)
     steps = _STEPS[outcome](place, diagnosis)
@@ -185,6 +186,7 @@ def where_not_finite(
     else:
         steps.append(_step(f"{LOOK_FOR_NAN} {NO_ENTRY}"))
         steps += _with_a_base(place)
+    # Only a tensor may be meant to contain NaN or infinity; a metric never is.
     if result.number.step is None:
         where = "repro-gate.yml" if own_settings else "repro-gate.yml of the base branch"
         steps.append(
@@ -238,6 +240,7 @@ def _accept(
         command = f"repro-gate baseline accept{_at(place)}{out} --reason {shlex.quote(reason)}"
         text = f"{when}: accept it as the new baseline, and commit it."
         return (_step(text, command, accepts=True),)
+    # On a runner the output folder is gone after the job, so the entry comes from its artifacts.
     where = "a pull request of its own" if own else "this pull request"
     source = f"artifact {place.artifact}" if place.artifact else "artifacts"
     download = (
@@ -310,6 +313,7 @@ def _code_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextSt
 
 def _with_a_base(place: ReaderPlace) -> tuple[NextStep, ...]:
     """Return how to see the changed lines if this call had no commit to compare with."""
+    # On a pull request the base commit is known. An entry of this commit itself is no base.
     if place.base_commit or place.on_runner or not place.recorded_from:
         return ()
     command = f"repro-gate gate{_at(place)} --base {place.recorded_from[:SHORT_COMMIT]}"
@@ -410,6 +414,7 @@ def _error(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
 def _resume_differs(_place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     remedy = diagnosis.remedy if diagnosis is not None else ""
     steps = (_step(remedy),) if remedy else ()
+    # The fix for a torn save is a few lines to copy; any other needs the list of what to save.
     return (*steps, _step(SAVE_LINES if remedy == WRITE_BESIDE else RESUME_LIST))
 
 

@@ -47,6 +47,7 @@ def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None
     recorded = diagnosis.cause_class
     trace = diagnosis.trace
     if recorded is None and diagnosis.kind in DATA and trace is not None:
+        # Other calls made these tensors: the same data in a different order.
         if trace.claim is Claim.OTHER_TENSORS:
             return CauseClass.DATA_ORDER
         if trace.real_numbers and outcome is not Outcome.NONDETERMINISTIC:
@@ -363,6 +364,7 @@ def _renamed(
             state, slash, _ = delta.name.partition("/")
             sides = by_content.setdefault((state if slash else "", content), ([], []))
             sides[not gone].append(delta)
+    # Unequal numbers on the two sides mean that tensors were added or removed, too.
     groups = [sides for sides in by_content.values() if len(sides[0]) == len(sides[1])]
     every = [delta for sides in groups for side in sides for delta in side]
     return every, [(gone[0], new[0]) for gone, new in groups if len(gone) == 1]
