@@ -197,7 +197,7 @@ def _ignored(
 
 
 def _standing(interrupted: RunEvidence, resumed: RunEvidence, step: int) -> Iterator[ResumeCause]:
-    """Compare the state of the resumed run at the border with that of the interrupted run."""
+    """Compare the resumed run's state at the border with the interrupted run's."""
     pairs = _border(interrupted, resumed)
     for before, after in pairs:
         rank = before.rank if len(pairs) > 1 else None

@@ -171,7 +171,15 @@ def shown_change(
     proved = _read(data, change, diagnosis.trace, folder) if only is None else None
     if only is not None and only.hunks[0] in data:
         proved = _first(HowKnown.READ, data)
-    return _with_move(fitting or proved or only or _first(HowKnown.RAN, ran), change)
+    near = fitting or proved or only or _first(HowKnown.RAN, ran)
+    return _with_move(near or _untraced_pair(diagnosis.trace, change), change)
+
+
+def _untraced_pair(trace: TraceFinding | None, change: Change) -> ShownChange | None:
+    """Return the whole change if it has two parts and no trace could show which of them ran."""
+    if not change.complete or (trace is not None and not trace.failed):
+        return None
+    return _either([hunk for hunk in change.hunks if can_matter(hunk.file)], change)
 
 
 def _read(
@@ -388,7 +396,7 @@ def by_its_files(
     *,
     parsed: bool = False,
 ) -> CauseClass | None:
-    """Return the class of cause if a change touches no code and the training read a changed file.
+    """Return the class of cause if the training read a changed file and changed code is no cause.
 
     `parsed`: the training's parsed arguments differ from the baseline's. With the same command and
     code, they must come from the file, whatever its name. None is returned where data and settings
@@ -399,8 +407,19 @@ def by_its_files(
         return None
     hunks = change.hunks if change is not None and change.complete else ()
     code = any(is_code(hunk.file) for hunk in hunks)
-    read = shown is not None and shown.how in {HowKnown.READ, HowKnown.FITS}
-    if shown is None or not read or code or recorded is not CauseClass.CODE:
+    if (
+        recorded is CauseClass.CODE
+        and shown is not None
+        and shown.how is HowKnown.ONLY
+        and not code
+    ):
+        # No code changed, but the training was not seen to open the file.
+        return None
+    # `READ` is given only where no code may be the cause: any changed code ran too late.
+    read = shown is not None and (
+        shown.how is HowKnown.READ or (shown.how is HowKnown.FITS and not code)
+    )
+    if shown is None or not read or recorded is not CauseClass.CODE:
         return recorded
     files = {hunk.file for hunk in shown.hunks}
     settings = {file for file in files if file.endswith(SETTINGS_FILES)}

@@ -26,6 +26,7 @@ SHOWN: Final = 200
 TAKES_FROM_OUTSIDE: Final = "aten::lift_fresh"
 NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")
 REAL: Final = re.compile(r"\w+=-?(\d+\.\d*(e[-+]?\d+)?|\d+e[-+]?\d+)")
+WHOLE: Final = re.compile(r"\w+=-?\d+")
 CAST: Final = "aten::_to_copy"
 DTYPE: Final = re.compile(r"\bdtype=torch\.(\w+)")
 REAL_TYPES: Final = ("float", "bfloat", "half", "double")
@@ -118,8 +119,14 @@ def real_numbers_apart(point: TraceDivergence) -> bool:
 
     A real number, unlike an index or a size, chooses and orders nothing.
     """
-    new, gone = arguments_apart(point)
-    return bool(new or gone) and all(REAL.fullmatch(word) for word in (*new, *gone))
+    sides = arguments_apart(point)
+    # 10 is a real number if the other call is given 9.9
+    names = {word.partition("=")[0] for side in sides for word in side if REAL.fullmatch(word)}
+    return any(sides) and all(
+        REAL.fullmatch(word) or (WHOLE.fullmatch(word) and word.partition("=")[0] in names)
+        for side in sides
+        for word in side
+    )
 
 
 def changed_numbers(point: TraceDivergence) -> tuple[ChangedNumber, ...]:

@@ -51,6 +51,7 @@ LOOK_AT_CHANGES: Final = {
         "workers."
     ),
     Origin.PROCESS: "Look at changes to what the other process computes and sends.",
+    Origin.LOAD: "Look at changes to the file that is loaded, and to what writes it.",
 }
 LOOK_AT: Final = {
     Origin.WORKER: (
@@ -60,6 +61,7 @@ LOOK_AT: Final = {
     Origin.PROCESS: "Look at what the other process computes, and in which order it sends.",
     Origin.LOAD: "Look at the file that is loaded, and at what writes it.",
 }
+SOURCES_OF_COMMITS: Final = "a setting, a seed, a file, code outside torch."
 SETTING_NAMES: Final = {
     "threads": "the number of threads",
     "cpu_capability": "the CPU capability (ATEN_CPU_CAPABILITY)",
@@ -155,12 +157,16 @@ def not_found(why: str, reason: NoTrace) -> TraceFinding:
 def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
     """Return the finding for two traces without a difference; it says how far the traces go."""
     runs = "the traces of base and head" if drift else "two traced runs"
-    calls = sum(len(trace.calls) for trace in traces)
+    every = [call for trace in traces for call in trace.calls]
+    followed = [call for call in every if call.thread == 0]
+    where = "" if len(followed) == len(every) else " of the thread that trains"
     cut = next((trace for trace in traces if trace.ended != "done"), None)
     if cut is not None:
         why = f"the trace ended at call {len(cut.calls):,}, before the window was over"
         return not_found(f"{runs} agree as far as they go; {why}", NoTrace.CUT)
-    return not_found(f"{runs} agree in all of their {calls:,} operator calls", NoTrace.AGREE)
+    return not_found(
+        f"{runs} agree in all of their {len(followed):,} operator calls{where}", NoTrace.AGREE
+    )
 
 
 def place_words(call: TracedCall) -> str:
@@ -301,29 +307,42 @@ def _random(point: TraceDivergence) -> tuple[str, str]:
 
 
 def _outside(point: TraceDivergence) -> tuple[str, str]:
-    call, use = point.call, point.first_use
-    if point.source is not None and point.source.origin is not Origin.NONE:
-        return _made_outside(point, point.source)
-    if point.source is not None and point.from_another_rank:
+    call, use, source = point.call, point.first_use, point.source
+    if source is not None and source.origin is not Origin.NONE:
+        return _made_outside(point, source)
+    if source is not None and point.from_another_rank:
         return (
             (
                 f"the value that {_named(call)} received from another rank differs; {_named(use)} "
                 "uses it first"
             ),
-            (
+            _of_commits(point, "what the other ranks compute and send.")
+            or (
                 "Wait for what isend, irecv and asynchronous collectives return before the tensor "
                 "is used; then look at the other ranks, and at collectives that add in no fixed "
                 "order."
             ),
         )
-    if point.source is not None:
+    if source is not None:
         return (
             (
                 f"another thread wrote into a tensor: {_named(call)} (thread {call.thread}); "
                 f"{_named(use)} is the first to use it"
             ),
-            "Let one thread write into a tensor, and join it before the value is used.",
+            _of_commits(point, "what that thread computes.")
+            or "Let one thread write into a tensor, and join it before the value is used.",
         )
+    return _from_nowhere(point)
+
+
+def _of_commits(point: TraceDivergence, what: str) -> str:
+    """Return what to look at for two commits that repeat their results; "" for two runs of one."""
+    return f"Look at changes to {what}" if point.drift else ""
+
+
+def _from_nowhere(point: TraceDivergence) -> tuple[str, str]:
+    """Describe a number or tensor that a call is given and that no traced call made."""
+    call = point.call
     changed = changed_arguments(point)
     if changed:
         return (
@@ -331,7 +350,8 @@ def _outside(point: TraceDivergence) -> tuple[str, str]:
                 f"a number that goes into {_named(call)} differs: {changed}; it comes from outside "
                 "torch"
             ),
-            (
+            _of_commits(point, f"where this number comes from: {SOURCES_OF_COMMITS}")
+            or (
                 "Look at where this number comes from: the time, Python's or NumPy's generators, a "
                 "file."
             ),
@@ -341,10 +361,10 @@ def _outside(point: TraceDivergence) -> tuple[str, str]:
         (
             f"{what}{place_words(call)} receives a different value that no traced operator "
             "produced: it comes from outside torch (NumPy, a file, a Python number), or from "
-            "before "
-            "the trace"
+            "before the trace"
         ),
-        (
+        _of_commits(point, f"where this value comes from: {SOURCES_OF_COMMITS}")
+        or (
             "Look at where this value comes from: unseeded generators, the time, a file, memory "
             "that another thread or process writes."
         ),
@@ -354,7 +374,8 @@ def _outside(point: TraceDivergence) -> tuple[str, str]:
 def _made_outside(point: TraceDivergence, source: TracedCall) -> tuple[str, str]:
     use = "" if source is point.first_use else f"; {_named(point.first_use)} is the first to use it"
     where = place_words(source)
-    other = "Look at what fills this memory: NumPy, a file, another process."
+    changes = "changes to " if point.drift else ""
+    other = f"Look at {changes}what fills this memory: NumPy, a file, another process."
     look = LOOK_AT | LOOK_AT_CHANGES if point.drift else LOOK_AT
     return (
         (
@@ -386,7 +407,8 @@ def _other_tensors(point: TraceDivergence) -> tuple[str, str]:
             f"{_named(point.call)} takes different tensors than in {other}, or the same ones in a "
             "different order: something outside torch chose them"
         ),
-        (
+        _of_commits(point, "what orders or chooses them.")
+        or (
             "Look at what orders or chooses them: a shuffled list, a set, names of files, keys "
             "that differ in each run."
         ),

@@ -1,7 +1,7 @@
 """Compare two operator traces: which call diverges first, and what that shows.
 
-A trace is followed on the main thread, where order means something. Writes by the script's other
-threads are known by the numbers of their calls.
+A trace is followed on the main thread, where order means something, or on the thread that trains in
+its place. Writes by the script's other threads are known by the numbers of their calls.
 
 The rule is elimination: an operator is called nondeterministic only when every input, layout,
 argument, setting and generator state was compared and is equal.
@@ -41,6 +41,7 @@ from gate.evidence.trace import (
     Claim,
     NoTrace,
     Origin,
+    Phase,
     RankTrace,
     TracedCall,
     TracedValue,
@@ -109,8 +110,8 @@ def compare_traces(
     others = {trace.rank: trace for trace in observed}
     pairs = [
         Pair(
-            expected=trace,
-            observed=others[trace.rank],
+            expected=_followed(trace),
+            observed=_followed(others[trace.rank]),
             drift=drift,
             logged=logged,
             same_gradients=same_gradients,
@@ -194,6 +195,27 @@ def first_not_finite_call(traces: Traces, *, infinite: bool) -> TraceFinding:
 
 def _is_odd(values: tuple[TracedValue, ...], odd: str) -> bool:
     return any(value.odd == odd for value in values)
+
+
+def _followed(trace: RankTrace) -> RankTrace:
+    """Return the trace with the thread that trains in place of the main thread.
+
+    The main thread's calls up to the training thread's first one are kept before it. Its later
+    calls count as a different thread's. The trace is unchanged if the main thread trains, or
+    several do.
+    """
+    (trains, *more) = {call.thread for call in trace.calls if call.phase is Phase.OPTIMIZER} or {0}
+    if more or trains == 0:
+        return trace
+    begun = next(call.number for call in trace.calls if call.thread == trains)
+    swapped = {trains: 0, 0: trains}
+    calls = (
+        call
+        if call.thread == 0 and call.number < begun
+        else call.model_copy(update={"thread": swapped.get(call.thread, call.thread)})
+        for call in trace.calls
+    )
+    return trace.model_copy(update={"calls": tuple(calls)})
 
 
 def _main(trace: RankTrace) -> Calls:

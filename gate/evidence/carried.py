@@ -39,6 +39,7 @@ SEEDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("torch.", ("torch", "cuda")),
 )
 KEPT: Final = re.compile(r"state/optimizer/([0-9]+/state/[0-9]+)/([^/\[{<]+)")
+MODEL_OR_AVERAGE: Final = "model or the average of its weights"
 SCALER, AVERAGE = "state/scaler/", "state/average/"
 
 
@@ -57,11 +58,15 @@ def resumability(
     saved = _saved_at(known.get(0), checkpoint)
     needs = _needs(known, tuple(captured), tuple(overrides), saved, ranks=len(carried))
     lacking = lacks(contents, needs)
+    model_alone = set(contents.places) <= {Part.MODEL, Part.AVERAGE}
     return Resumability(
         lacks=tuple(
             CheckpointLack(
                 part=lack.part.value,
-                what=_words(lack.what),
+                # plain tensors may be either
+                what=MODEL_OR_AVERAGE
+                if model_alone and lack.part is Part.AVERAGE
+                else _words(lack.what),
                 known=lack.known,
                 why=_words(lack.why),
                 file=lack.file,
@@ -69,7 +74,7 @@ def resumability(
             )
             for lack in lacking[:MAX_LACKS]
         ),
-        model_alone=set(contents.places) <= {Part.MODEL, Part.AVERAGE},
+        model_alone=model_alone,
         overwritten=saved is not None and _overwritten(known[0], saved),
         file="" if saved is None else plain_text(saved.file)[:200],
         line=0 if saved is None else saved.line,

@@ -111,7 +111,8 @@ REASONS = {
 CLEARED = "gets an empty environment or a different PYTHONPATH"
 GENERAL = (
     "The command must start Python, import torch, and keep PYTHONPATH: python -I, -E or -S and a "
-    "cleared environment keep the harness from loading."
+    "cleared environment keep the harness from loading, and so does a script that replaces "
+    "PYTHONPATH. Let it add to the old value: PYTHONPATH=src:$PYTHONPATH."
 )
 
 

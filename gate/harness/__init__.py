@@ -1,1 +1,1 @@
-"""The harness that runs inside the training process; nothing else of gate is there."""
+"""The harness: the only part of gate that runs inside the training process."""

@@ -1,7 +1,7 @@
-"""Replaces a method of a class of C, which refuses it by the ordinary way.
+"""Replaces a method of a class written in C, which refuses assignment.
 
-A subclass in its place would be another type for every check and pickle. So the class's own table
-is changed, and the interpreter told to forget what it remembers of it.
+A subclass in its place would be a different type for every check and pickle. So the class's own
+dictionary is changed, and the interpreter clears its method cache.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 
 def replace_method(kind: type, name: str, method: Any) -> None:
-    """Put `method` (or a descriptor) under the name into the class itself."""
-    # `vars` gives a proxy that refuses changes; the dictionary below it is all that it refers to
+    """Put `method` (or a descriptor) under `name` into the class itself."""
+    # `vars` returns a proxy that refuses changes; the only object it refers to is the dictionary
     (table,) = (
         get_referent for get_referent in gc.get_referents(vars(kind)) if type(get_referent) is dict
     )

@@ -1,4 +1,4 @@
-"""GPUs: the one that the training uses, and those that this process can see."""
+"""Facts and operations of GPUs: those that the training uses, and those that it can see."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import torch
 
-# Untyped parts of torch, seen through one untyped name.
+# Parts of torch without type annotations, under untyped names.
 _cuda: Final[Any] = torch.cuda
 _cudnn: Final[Any] = torch.backends.cudnn
 
-# a tensor's class may answer for its attributes too; here its memory alone is asked
+# a tensor's class may override attribute access; only the device of its memory matters here
 _without_asking_classes: Final[Any] = torch._C.DisableTorchFunctionSubclass  # noqa: SLF001 - documented, by no public name
 
 _AS_IT_IS: Final = nullcontext()
@@ -25,43 +25,43 @@ Devices = tuple[torch.device, ...]
 
 
 def in_use() -> bool:
-    """Whether this process has started CUDA."""
+    """Whether this process has initialised CUDA."""
     return bool(_cuda.is_initialized())
 
 
 def in_bad_fork() -> bool:
-    """Whether this process was forked from one that had started CUDA, and so cannot use it."""
+    """Whether this process was forked after CUDA's initialisation, and so cannot use CUDA."""
     return bool(_cuda._is_in_bad_fork())  # noqa: SLF001 - torch asks this itself, by no public name
 
 
 def capturing() -> bool:
-    """Whether work is being captured into a CUDA graph: waiting or reading would spoil it."""
+    """Whether a CUDA graph is being captured, which waiting or reading would break."""
     return in_use() and bool(_cuda.is_current_stream_capturing())
 
 
 def devices_of(tensors: Iterable[torch.Tensor]) -> Devices:
-    """The GPUs that hold these tensors, by index; never the current one, which may be another."""
-    # a subclass of Tensor may answer for `device` by code of its own
+    """Return the GPUs that hold these tensors, by index; not the current GPU, which may differ."""
+    # a subclass of Tensor may define `device` by code of its own
     with _without_asking_classes():
         devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
     return sorted_by_index(devices)
 
 
 def sorted_by_index(devices: Iterable[torch.device]) -> Devices:
-    """Each of them once, by index."""
+    """Return each device once, sorted by index."""
     return tuple(sorted(set(devices), key=lambda device: device.index))
 
 
 def synchronize(devices: Devices) -> None:
-    """Return when these devices have done all their work."""
+    """Wait until these devices have done all queued work."""
     for device in devices:
         torch.cuda.synchronize(device)
 
 
 def timed_event(device: torch.device) -> Any:
-    """An event with a time, which the device passes after the work that is queued by now.
+    """Return a timed event that the device passes after the work queued so far.
 
-    On the current stream of that device, the one that an optimizer's own kernels go to.
+    It is recorded on the device's current stream, where an optimizer's kernels go.
     """
     event: Any = _cuda.Event(enable_timing=True)
     event.record(_cuda.current_stream(device))
@@ -69,7 +69,7 @@ def timed_event(device: torch.device) -> Any:
 
 
 def free_to_wait() -> AbstractContextManager[None]:
-    """Let the body wait for a device in a script that forbids it by `set_sync_debug_mode`."""
+    """Allow the block to wait for a device, which `set_sync_debug_mode` may forbid."""
     mode = _cuda.get_sync_debug_mode() if in_use() else 0
     return _free_to_wait(mode) if mode else _AS_IT_IS
 
@@ -84,25 +84,25 @@ def _free_to_wait(mode: int) -> Iterator[None]:
 
 
 def allocated_bytes(devices: Devices) -> int:
-    """What torch has allocated on these devices now, together."""
+    """Return how many bytes torch has allocated on these devices now, in total."""
     return sum(torch.cuda.memory_allocated(device) for device in devices)
 
 
 def peak_bytes(devices: Devices) -> int:
-    """The largest amounts that torch had allocated on each of these devices, together."""
+    """Return the sum of each device's peak of bytes allocated by torch."""
     return sum(torch.cuda.max_memory_allocated(device) for device in devices)
 
 
 def cudnn_version() -> str:
-    """As torch numbers it, for example 91002."""
+    """Return cuDNN's version as torch numbers it, for example 91002."""
     return str(_cudnn.version())
 
 
 def newest_supported_version(load: Library = ctypes.CDLL) -> int:
-    """The newest CUDA version that the driver supports, for example 12080; 0 where none answers.
+    """Return the newest CUDA version that the driver supports, for example 12080; 0 without one.
 
-    Asked of the driver's own library, which needs no device for it (`cuDriverGetVersion` of the
-    CUDA driver API): torch's binding of it is gone since 2.11.
+    The driver's own library is asked, which needs no device (`cuDriverGetVersion` of the CUDA
+    driver API). torch's binding of it is gone since 2.11.
     """
     version = ctypes.c_int()
     try:
@@ -113,24 +113,24 @@ def newest_supported_version(load: Library = ctypes.CDLL) -> int:
 
 
 def generators() -> tuple[torch.Generator, ...]:
-    """The default generator of each device."""
+    """Return the default generator of each device."""
     default: tuple[torch.Generator, ...] = _cuda.default_generators
     return default
 
 
 GIB: Final = 1024**3
 MAX_DEVICES: Final = 64
-# the allocator whose figures can be asked for without touching a device that is not in use
+# only this allocator reports figures without touching a device that is not in use
 NATIVE: Final = "native"
 MODULE_VERSION: Final = Path("/sys/module/nvidia/version")
 DRIVER_TEXT: Final = Path("/proc/driver/nvidia/version")
 # `NVIDIA UNIX x86_64 Kernel Module  550.54.15`, `NVIDIA UNIX Open Kernel Module for x86_64
-# 580.159.04`, `NVIDIA UNIX Open Kernel x86_64 Kernel Module  590.48.01`: the first number that
-# stands alone, so that neither "86" nor "aarch64" is one
+# 580.159.04`, `NVIDIA UNIX Open Kernel x86_64 Kernel Module  590.48.01`: the version is the first
+# number that stands alone, which neither "86" nor "aarch64" is.
 _DRIVER: Final = re.compile(r"^NVRM version:.*?\s(\d{3,}\.\d[\d.]*)(?:\s|$)", re.MULTILINE)
 _SLICE: Final = re.compile(r"\bMIG (\S+)")
 _CUBLAS: Final = re.compile(r"\S+/libcublas\.so\S*$", re.MULTILINE)
-# what NCCL loads beside itself to choose algorithms, or to talk to other machines
+# libraries that NCCL loads to choose algorithms or to reach other machines
 _NCCL_PLUGIN: Final = re.compile(r"/(libnccl-(?:tuner|net)\S*)$", re.MULTILINE)
 # libraryPropertyType of library_types.h: major, minor, patch
 _PROPERTIES: Final = (0, 1, 2)
@@ -139,7 +139,7 @@ Library = Callable[[str], Any]
 
 
 def used() -> tuple[int, ...]:
-    """The devices that torch ever held memory on in this process; asking touches no other one."""
+    """Return the devices on which torch ever held memory here; asking touches no other device."""
     if not in_use():
         return ()
     indices: tuple[int, ...] = ()
@@ -155,7 +155,7 @@ def _held(index: int) -> bool:
 
 
 def device_facts() -> list[dict[str, object]]:
-    """One row for each device that this process can see, once it has started CUDA."""
+    """Return one row for each visible device; empty before CUDA is initialised."""
     if not in_use():
         return []
     mine = used()
@@ -178,10 +178,10 @@ def _fact(index: int, mine: tuple[int, ...]) -> dict[str, object]:
 
 
 def device_summary() -> str:
-    """The devices in use, equal ones counted; a slice of a GPU has its profile in its name.
+    """Describe the devices in use, equal ones counted; a MIG slice has its profile in its name.
 
-    Bits repeat only for one architecture and processor count. Memory is in whole GiB: it bounds
-    what a library may choose, and its last bytes move with the driver.
+    Bits repeat only for the same architecture and number of multiprocessors. Memory is given in
+    whole GiB: it limits what a library may choose, and its last bytes change with the driver.
     """
     kinds = Counter(_kind(index) for index in used())
     return "; ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
@@ -196,7 +196,7 @@ def _kind(index: int) -> str:
 
 
 def driver_version(version: Path = MODULE_VERSION, text: Path = DRIVER_TEXT) -> str:
-    """As the kernel's module tells it, or empty: each form that a driver's text has is read."""
+    """Return the kernel module's version in any of its known text forms; empty if unknown."""
     try:
         return version.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -209,7 +209,7 @@ def driver_version(version: Path = MODULE_VERSION, text: Path = DRIVER_TEXT) -> 
 
 
 def loaded_files() -> str:
-    """What the kernel maps into this process, a line each; empty where it cannot be read."""
+    """Return the kernel's list of files mapped into this process; empty if unreadable."""
     try:
         return Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -217,7 +217,7 @@ def loaded_files() -> str:
 
 
 def cublas_version(maps: str, load: Library = ctypes.CDLL) -> str:
-    """Version of the cuBLAS that is loaded, wherever it came from; empty where it is no file."""
+    """Return the version of the loaded cuBLAS, wherever it came from; empty if none is mapped."""
     match = _CUBLAS.search(maps)
     if match is None:
         return ""
@@ -235,7 +235,7 @@ def _property(library: Any, kind: int) -> int:
 
 
 def nccl_version(maps: str) -> str:
-    """Version of torch's NCCL and the plugins that it has loaded; empty where torch has none."""
+    """Return the version of torch's NCCL and its loaded plugins; empty if torch has none."""
     if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
         return ""
     version = ".".join(map(str, _cuda.nccl.version()))

@@ -1,8 +1,9 @@
 """Sums over ranks in a fixed order: every rank gathers all parts, and adds them in one tree.
 
-How a backend splits a tensor, and along which ring or tree it adds, decides how a sum of three or
-more parts rounds; the sizes of gradient buckets do too. Here each element is added by itself, in
-the order of the ranks, so that none of this matters. Slow: for runs of a diagnosis alone.
+With three or more parts the rounding of a sum depends on its order. A backend's way to split a
+tensor, its ring or tree, and the sizes of gradient buckets decide that order. Here each element is
+summed separately, in the order of the ranks, so none of this matters. It is slow and meant for
+diagnostic runs only.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ import torch
 
 MODULE: Final = "torch.distributed.distributed_c10d"
 PARALLEL: Final = "torch.nn.parallel.distributed"
-# of what is gathered at a time
+# limit on what is gathered at a time
 MAX_GATHERED_BYTES: Final = 256 * 1024 * 1024
 
 
 class Done:
-    """In the place of torch's handle: the sum is there already."""
+    """Replaces torch's handle: the sum is complete already."""
 
     def wait(self, *_: object) -> bool:
-        """Nothing to wait for."""
+        """Return at once."""
         return True
 
     def is_completed(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def get_future(self) -> Any:
-        """A future that is done."""
+        """Return a completed future."""
         future: Any = torch.futures.Future()
         future.set_result(None)
         return future
 
 
 def fix_collectives() -> None:
-    """`torch.distributed` has been imported: sums and means over ranks get their fixed order."""
+    """Give sums and means over ranks a fixed order; called when `torch.distributed` is imported."""
     module: Any = sys.modules[MODULE]
     for name, spread in (("all_reduce", _all_reduce), ("reduce_scatter_tensor", _reduce_scatter)):
         setattr(module, name, _fixed(module, getattr(module, name), spread))
@@ -51,13 +52,13 @@ def _fixed(module: Any, plain: Any, spread: Any) -> Any:
         ops = (module.ReduceOp.SUM, module.ReduceOp.AVG)
         group, mean = asked["group"], asked["op"] == module.ReduceOp.AVG
         tensors = [asked[name] for name in ("tensor", "output", "input") if name in asked]
-        # a sum of whole numbers has one result in every order
+        # a sum of integers has the same result in every order
         floats = all(
             type(tensor) is torch.Tensor and tensor.is_floating_point() for tensor in tensors
         )
         if asked["op"] not in ops or not floats or module.get_rank(group) < 0:
             return plain(*args, **named)
-        # torch is only half there when its module of collectives is imported
+        # `no_grad` only here: when this function is defined, torch is only half imported
         with torch.no_grad():
             spread(module, tensors, group, mean=mean)
         return Done() if asked["async_op"] else None
@@ -89,7 +90,7 @@ def _reduce_scatter(module: Any, tensors: list[torch.Tensor], group: Any, *, mea
 
 
 def sum_over_ranks(module: Any, flat: torch.Tensor, group: Any) -> torch.Tensor:
-    """The sum of each element over the ranks, as every one of them computes it."""
+    """Return the sum of each element over the ranks; every rank computes the same bits."""
     ranks = module.get_world_size(group)
     total = torch.empty_like(flat)
     numbers_each = max(1, MAX_GATHERED_BYTES // (ranks * flat.element_size()))
@@ -97,7 +98,7 @@ def sum_over_ranks(module: Any, flat: torch.Tensor, group: Any) -> torch.Tensor:
         own = flat[start : start + numbers_each]
         parts = [torch.empty_like(own) for _ in range(ranks)]
         module.all_gather(parts, own, group=group)
-        # neighbours in pairs, the last of an odd number as it is: one tree for every backend
+        # add neighbours in pairs and pass on the last of an odd number: one tree for every backend
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=False)
             parts = [left + right for left, right in pairs] + parts[len(parts) & ~1 :]
@@ -106,9 +107,9 @@ def sum_over_ranks(module: Any, flat: torch.Tensor, group: Any) -> torch.Tensor:
 
 
 def fix_replicas() -> None:
-    """`DistributedDataParallel` has been imported: its buckets are summed so too.
+    """Sum the buckets of `DistributedDataParallel` in a fixed order too.
 
-    By a hook for its gradients, unless the script has one of its own.
+    This uses a communication hook for gradients, unless the script has registered its own.
     """
     kind: Any = sys.modules[PARALLEL].DistributedDataParallel
     plain = kind.forward
@@ -123,15 +124,15 @@ def fix_replicas() -> None:
 
 
 def fixed_order(group: Any, bucket: Any) -> Any:
-    """The mean of a bucket over the ranks, as a hook of `DistributedDataParallel` gives it."""
+    """Return the mean of a bucket over the ranks, as a future."""
     module: Any = sys.modules[MODULE]
     buffer = bucket.buffer()
-    # divided before the sum, as torch's own hook does it (ddp_comm_hooks/default_hooks.py)
+    # divided before the sum, as in torch's own hook (ddp_comm_hooks/default_hooks.py)
     mean = sum_over_ranks(module, buffer / module.get_world_size(group), group)
     future: Any = torch.futures.Future()
     future.set_result(mean)
     return future
 
 
-# the compiler's and torch's own checks ask a hook for what it takes and gives
+# the checks of torch and of its compiler look at a hook's annotations
 fixed_order.__annotations__ = {}

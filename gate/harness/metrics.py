@@ -1,4 +1,4 @@
-"""For scripts that want more than the loss on record: `metrics.log("accuracy", value, step=n)`."""
+"""Lets a script record more than the loss: `metrics.log("accuracy", value, step=n)`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .output import exact
 
 
 def log(name: str, value: Any, *, step: int) -> None:
-    """Record a number exactly as it is: a tensor of one element, a NumPy scalar or a number.
+    """Record a number exactly: a tensor of one element, a NumPy scalar or a Python number.
 
-    Outside a gate run nothing happens. Never raises: what cannot be recorded is noted in the
-    evidence. Reading a tensor of a GPU waits for it.
+    Does nothing outside a gate run. Never raises: a value that cannot be recorded becomes a problem
+    in the evidence. Reading a tensor of a GPU waits for the device.
     """
     session = current()
     if session is not None:

@@ -1,9 +1,10 @@
-"""Sees every operator call of an operator audit: by step and place, never in judged runs.
+"""Sees every operator call in an operator audit: by step and place, never in judged runs.
 
-The word follows the operator's name in parentheses: `aten::cumsum(floating)`. An operator that
-writes in place is reported by the name of its family, without the trailing underscore.
+A watched name may have a word in parentheses that picks calls by an argument:
+`aten::cumsum(floating)`. An in-place operator is reported by the name of its family, without the
+trailing underscore.
 
-What a compiled region consists of is not seen, and neither is a thread that the script starts.
+Calls inside compiled regions and in threads that the script starts are not seen.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .user_code import CodeLine, running_line
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
-    """Sees the operators, also those that only compiled code or higher-order calls have."""
+    """A dispatch mode that also sees higher-order operators."""
 
     supports_higher_order_operators = True
 
@@ -28,7 +29,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch'
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let the compiler work as ever: some operators exist in compiled form only."""
+        """Do not disturb the compiler: some operators exist only inside compiled code."""
         return True
 
 
@@ -39,7 +40,7 @@ Argument = Callable[[str], Any]
 def operator_names(
     func: Any, name: str, args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The names under which a call may be looked for, its own name first."""
+    """Yield the names under which a call may be watched, its own name first."""
     yield name
     family = name.rstrip("_")
     if family != name:
@@ -52,7 +53,7 @@ def operator_names(
 def _argument(
     func: Any, args: tuple[Any, ...], named: Mapping[str, Any], argument_name: str
 ) -> Any:
-    """The value of an argument by its name in the schema; None where the overload has none."""
+    """Return an argument by its name in the schema; None if this overload does not have it."""
     for position, argument in enumerate(func._schema.arguments):  # noqa: SLF001 - no public name
         if argument.name == argument_name:
             default = argument.default_value
@@ -93,6 +94,7 @@ def _bmm(argument: Argument) -> str:
     return "dense" if argument("self").layout is torch.strided else "sparse"
 
 
+# the words in parentheses that the gate's table uses (gate/training/operator_tables.py)
 _DETAILS: Final[dict[str, Callable[[Argument], str]]] = {
     "aten::bincount": _bincount,
     "aten::bmm": _bmm,
@@ -111,22 +113,22 @@ MAX_NODES: Final = 500_000
 
 
 class Placed(Protocol):
-    """A file and a line of it."""
+    """A file and a line number in it."""
 
     @property
     def file(self) -> str:
-        """As a user knows it."""
+        """The file's name as the user knows it."""
 
     @property
     def line(self) -> int:
-        """From 1."""
+        """The line number, from 1."""
 
 
 class ForwardLines:
-    """The line and module of the forward call behind each node of the graph.
+    """Remembers line and module of the forward call behind each node of the autograd graph.
 
-    The autograd part of an operator makes its node before the dispatcher reaches the mode, so the
-    newest number is that call's own. A thread counts for itself.
+    Autograd creates the node of an operator before the dispatcher reaches the mode, so the newest
+    sequence number belongs to the present call. Each thread has its own numbers.
     """
 
     def __init__(self) -> None:
@@ -134,7 +136,8 @@ class ForwardLines:
         self._last = _newest_node()
 
     def note(self, place: Placed, module: str = "") -> None:
-        """A forward call; one that made no node has none of its own."""
+        """Remember a forward call, if it created a node."""
+        # autograd numbers its nodes: an unchanged number means that this call made none
         newest = _newest_node()
         if newest != self._last:
             if len(self._known) >= MAX_NODES:
@@ -143,7 +146,7 @@ class ForwardLines:
             self._known.setdefault(newest, (place.file, place.line, module))
 
     def of(self, node: Any) -> tuple[str, int, str]:
-        """File, line and module; empty where the forward call was not seen."""
+        """Return file, line and module; empty if the forward call was not seen."""
         return self._known.get(node._sequence_nr(), ("", 0, ""))  # noqa: SLF001 - no public name
 
 
@@ -152,7 +155,7 @@ def _newest_node() -> int:
     return number - 1
 
 
-# Namespaces that torch itself registers only when it needs them.
+# namespaces that torch registers only when it needs them
 LATE_NAMESPACES: Final = frozenset(
     (
         *("prim", "c10d_functional", "fsdp", "dynamo", "higher_order", "streams", "device_mesh"),
@@ -163,9 +166,9 @@ OnCall = Callable[[str, str, CodeLine], None]
 
 
 class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
-    """Hands on name, device and line of audited operators and of those that are not torch's.
+    """Reports name, device and line of watched operators and of operators that are not torch's.
 
-    An operator of a backward pass is reported with the line of the forward call behind it.
+    An operator of a backward pass is reported with the line of its forward call.
     """
 
     def __init__(
@@ -176,6 +179,7 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
     ) -> None:
         super().__init__()
         self._audited = audited
+        # taken before the script imports extensions: a namespace that appears later is theirs
         self._torchs_own = namespaces() | LATE_NAMESPACES
         self._on_call = on_call
         self._guarded = guarded
@@ -188,11 +192,12 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Let the operator run, then look at what came out."""
+        """Run the operator, then look at the call and its result."""
         del types
         named = dict(kwargs or {})
+        # the operator runs first, since its result shows whether equal values were in question
         result = func(*args, **named)
-        # whatever goes wrong in looking never reaches the training
+        # an error in looking must never reach the training
         self._guarded(lambda: self._look(func, args, named, result))
         return result
 
@@ -209,7 +214,7 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
                 self._on_call(operator, device_of(args, result), place)
 
     def _place(self) -> CodeLine:
-        """The line to blame; a forward call's is kept for the backward pass of it."""
+        """Return the responsible line; remember it for the backward pass of a forward call."""
         place = running_line()
         if not place.started_backward:
             self._forward.note(place)
@@ -220,13 +225,13 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
 
 
 def namespaces() -> frozenset[str]:
-    """The namespaces of all operators that are registered now."""
+    """Return the namespaces of all operators that are registered now."""
     registered: Any = torch._C._dispatch_get_all_op_names()  # noqa: SLF001 - no public list exists
     return frozenset(name.partition("::")[0] for name in registered)
 
 
 def operator_name(func: Any) -> str:
-    """For example `aten::topk`, without its overload."""
+    """Return the operator's name without its overload, such as `aten::topk`."""
     schema = getattr(func, "_schema", None)
     if schema is not None:
         return str(schema.name)
@@ -234,7 +239,7 @@ def operator_name(func: Any) -> str:
 
 
 def device_of(*values: Any) -> str:
-    """The type of the first tensor's device, or `any` where there is no tensor."""
+    """Return the type of the first tensor's device, or `any` without a tensor."""
     for value in values:
         if isinstance(value, torch.Tensor):
             return value.device.type
@@ -244,7 +249,7 @@ def device_of(*values: Any) -> str:
 
 
 def _matters(name: str, args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:
-    """Whether a call could have come out otherwise: a choice among equal values was made."""
+    """Whether the call chose among equal values, so that another choice was possible."""
     judge = _TIES.get(name)
     if judge is None:
         return True
@@ -256,13 +261,15 @@ def _matters(name: str, args: tuple[Any, ...], named: Mapping[str, Any], result:
 
 
 def _topk_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:
-    """Chosen values that equal each other, or one that was left out."""
+    """Whether chosen values are equal, or a value equal to the last chosen one was left out."""
     dimension = _argument_at(args, named, 2, "dim", -1)
     largest = bool(_argument_at(args, named, 3, "largest", default=True))
     values = result[0]
     if values.numel() == 0:
         return False
     order = values.sort(dim=dimension, stable=True)[0]
+    # the last value that was chosen: if more elements equal it than were chosen, the kernel decided
+    # which of them to take
     border = order.select(dimension, 0 if largest else -1).unsqueeze(dimension)
     many_at_border = (args[0] == border).sum(dimension) > (values == border).sum(dimension)
     return bool(many_at_border.any()) or _equal_neighbours(order, dimension)
@@ -271,6 +278,7 @@ def _topk_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> 
 def _sort_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:
     if named.get("stable"):
         return False
+    # the overload `sort.stable` has `stable` before `dim`
     place = 2 if "stable" in named or isinstance(_at(args, 1), bool) else 1
     return _equal_neighbours(result[0], _argument_at(args, named, place, "dim", -1))
 
@@ -314,9 +322,9 @@ Span = list[int]
 
 
 class OperatorCounts:
-    """Counts by operator and place. `step` gives the step in progress, from 1.
+    """Counts calls by operator and place; `step` returns the step in progress, from 1.
 
-    Beyond `MAX_USES` different uses the rest is only counted in `dropped`.
+    Beyond `MAX_USES` different uses, calls are only counted in `dropped`.
     """
 
     def __init__(self, step: Callable[[], int]) -> None:
@@ -327,7 +335,7 @@ class OperatorCounts:
         self._lock = threading.Lock()
 
     def count(self, source: str, operator: str, device: str, place: CodeLine) -> None:
-        """One call; `source` is `alert` when torch said it and `call` when the harness saw it."""
+        """Count a call; `source` is `alert` for a notice of torch, `call` if the harness saw it."""
         direction = "backward" if place.backward else "forward"
         key = (source, operator, device, direction, place.file, str(place.line))
         with self._lock:
@@ -337,10 +345,12 @@ class OperatorCounts:
             self._add(self._uses.setdefault(key, []), self._step())
 
     def _add(self, spans: list[Span], step: int) -> None:
-        """Keep `[first step, last step, calls in each]`: equal steps share one entry."""
+        """Add to `[first step, last step, calls in each]`, merging steps with equal counts."""
         if spans and spans[-1][0] == spans[-1][1] == step:
             spans[-1][2] += 1
             return
+        # no more calls will come for the last step: merge it with the entry before if both have the
+        # same count
         if len(spans) > 1 and spans[-2][1] + 1 == spans[-1][0] and spans[-2][2] == spans[-1][2]:
             last = spans.pop()
             spans[-1][1] = last[1]
@@ -350,7 +360,7 @@ class OperatorCounts:
             self._dropped += 1
 
     def refuse(self, operator: str, place: CodeLine) -> bool:
-        """Strict mode did not let this operator run; False when that is known already."""
+        """Record that strict mode refused an operator; return False if that is recorded already."""
         key = (operator, str(place))
         with self._lock:
             if key in self._refused or len(self._refused) >= MAX_REFUSALS:
@@ -365,12 +375,12 @@ class OperatorCounts:
 
     @property
     def refusals(self) -> list[dict[str, Any]]:
-        """What was refused, in the order in which it happened."""
+        """The refused operators, in order."""
         return list(self._refused.values())
 
     @property
     def uses(self) -> list[dict[str, Any]]:
-        """What was counted, in the order of first calls."""
+        """The counted uses, in the order of their first calls."""
         return [
             {
                 "source": source,
@@ -386,5 +396,5 @@ class OperatorCounts:
 
     @property
     def dropped(self) -> int:
-        """Calls that found no room."""
+        """The number of calls beyond the limits."""
         return self._dropped

@@ -1,20 +1,19 @@
-"""Operators that the determinism flag refuses or does not cover: allowed, refused or counted.
+"""Handles operators that the determinism flag refuses or does not cover.
 
-In warn-only mode torch gives such a notice as a Python warning, which a script may silence, record
-or let through once a line. The notice is therefore caught where `warnings` asks its first filter
-whether the text matches: before any filter of the script's, and for every single call. The callback
-may raise, and then the operator fails with that error, as it does in strict mode.
+The mode decides how. *Strict:* torch refuses, and the harness records what. *Strict with an
+allow-list:* torch only warns, and the harness refuses what is not on the list. *Operator audit:*
+nothing is refused, everything is counted. The gate passes the names to look for, and knows what to
+say about each.
 
-Torch raises a plain `RuntimeError` from C++. Python 3.12 and later tell of every error at the time
-when it is raised, at no cost to code that raises none. Python 3.11 offers no such hook; there the
-error is looked for where it comes by: it leaves the program or a thread, it is printed or logged,
-the script exits because of it, or it passes a backward pass.
+In warn-only mode torch's notice is a Python warning. A script may silence it, record it, or let it
+through once a line. So the notice is caught where `warnings` asks its first filter whether the text
+matches: before any filter of the script's, and at every single call. The callback may raise. Then
+the operator fails with that error, as in strict mode.
 
-Names to look for come from the gate, which also knows what is to be said about each.
-
-Three ways, by mode. Strict: torch refuses and the harness notes what. Strict with an allow-list:
-torch only warns, and the harness refuses what is not on the list. Operator audit: nothing is
-refused, everything is counted.
+A refusal is a plain `RuntimeError` from C++. Python 3.12 and later report every error when it is
+raised (`sys.monitoring`), at no cost to code that raises none. Python 3.11 has no such hook. There
+the error is looked for at the places it passes: it leaves the program or a thread, is printed or
+logged, makes the script exit, or passes a backward pass.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from .output import Output, Problems
 from .settings import HarnessSettings
 from .user_code import UNKNOWN, CodeLine, failing_line, running_line
 
-# Sources: at::Context::alertNotDeterministic and ATen's attention_backward.cu.
+# sources of the texts: at::Context::alertNotDeterministic, and ATen's attention_backward.cu
 PHRASES: Final = (
     " does not have a deterministic implementation, but you set",
     " defaults to a non-deterministic algorithm",
@@ -49,7 +48,7 @@ OnAlert = Callable[[str], None]
 
 
 def alerting_operator(text: str) -> str | None:
-    """The operator that a text of torch's names, or None when it is about something else."""
+    """Return the operator that a text of torch names, or None if it is about something else."""
     for phrase in PHRASES:
         name, separator, _ = text[:MAX_TEXT_LENGTH].partition(phrase)
         if separator and 0 < len(name) <= MAX_NAME_LENGTH and "\n" not in name:
@@ -58,16 +57,16 @@ def alerting_operator(text: str) -> str | None:
 
 
 class WarningInterceptor:
-    """Takes the place of a compiled pattern in the first entry of `warnings.filters`."""
+    """Stands in for the compiled pattern of the first entry of `warnings.filters`."""
 
     def __init__(self, on_alert: OnAlert) -> None:
         self._on_alert = on_alert
-        # "ignore" is the one action under which `warnings` asks again at every call in silence
+        # with the action "ignore", `warnings` remembers nothing, so it asks at every call, silently
         self._entry: Any = ("ignore", self, Warning, None, 0)
         self._on_change: Callable[[], None] = _do_nothing
 
     def match(self, text: str) -> bool:
-        """Whether the text is a notice; it has then been handed on."""
+        """Return whether the text is a notice; if so, report the operator first."""
         operator = alerting_operator(text)
         if operator is None:
             return False
@@ -75,7 +74,7 @@ class WarningInterceptor:
         return True
 
     def install(self) -> None:
-        """Go first, and go first again after each change that `warnings` hears of."""
+        """Put this filter first, and again after each change of the filters."""
         module: Any = warnings
         plain = module._filters_mutated  # noqa: SLF001 - each of its own functions ends with it
 
@@ -84,8 +83,8 @@ class WarningInterceptor:
             plain()
 
         self._on_change = keep_first
-        # `catch_warnings` and `simplefilter` put filters in front or bring older lists back, and
-        # each of them calls this when it is done
+        # `catch_warnings` and `simplefilter` insert filters or restore older lists. Each of them
+        # calls this function at its end.
         module._filters_mutated = keep_first  # noqa: SLF001 - as above
         keep_first()
 
@@ -98,23 +97,24 @@ class WarningInterceptor:
         return bool(warnings.filters) and warnings.filters[0] is self._entry
 
     def still_first(self) -> bool:
-        """Whether nothing has pushed this filter aside, as writing `warnings.filters` would."""
+        """Whether this filter is still first; assigning `warnings.filters` would displace it."""
         module: Any = warnings
         return self._is_first() and module._filters_mutated is self._on_change  # noqa: SLF001
 
 
 def _do_nothing() -> None:
-    """Until the interceptor is installed."""
+    """Do nothing: the interceptor is not installed yet."""
 
 
+# causes of an error may form a cycle
 MAX_CHAIN = 20
-# Of the six tools that Python lets register, those that it reserves for no purpose.
+# of Python's six monitoring tools, the two ids without a predefined purpose
 FREE_TOOLS = (3, 4)
 OnRefusal = Callable[[str, CodeLine], None]
 
 
 def refused_operator(error: BaseException | None) -> tuple[str, CodeLine] | None:
-    """The operator that torch refused, from an error or from one that led to it."""
+    """Return the operator that torch refused, from an error or one of its causes."""
     for _ in range(MAX_CHAIN):
         if error is None:
             return None
@@ -126,15 +126,16 @@ def refused_operator(error: BaseException | None) -> tuple[str, CodeLine] | None
 
 
 class RefusalHooks:
-    """Looks at errors as they come by."""
+    """Looks at errors wherever Python shows them to a program."""
 
     def __init__(self, on_refusal: OnRefusal) -> None:
         self._on_refusal = on_refusal
 
     def inspect(self, error: BaseException | None, *, just_raised: bool = False) -> None:
-        """Hand on what torch refused; never raises.
+        """Report an operator that torch refused; never raises.
 
-        The line of an error that was `just_raised` may be further up than its traceback reaches.
+        If the error was `just_raised`, its traceback may not reach the script's line yet. Then the
+        running frames give it.
         """
         try:
             refusal = refused_operator(error)
@@ -144,11 +145,11 @@ class RefusalHooks:
                     place = running_line()
                 self._on_refusal(operator, place)
         except Exception:
-            # in the middle of the script's own error: that one must be seen, not ours
+            # the script's own error is in progress: that one must be seen, not the harness's
             return
 
     def install(self) -> None:
-        """Hook every way out that Python lets a program see."""
+        """Hook every place where Python lets a program see an error."""
         self._hook_raising()
         self._hook_end_of_program()
         self._hook_end_of_thread()
@@ -156,7 +157,7 @@ class RefusalHooks:
         self._hook_exit()
 
     def _hook_raising(self) -> None:
-        """From Python 3.12 on, unless two other tools have registered already."""
+        """Hook raising itself, from Python 3.12 on, unless both free tool ids are in use."""
         monitoring: Any = getattr(sys, "monitoring", None)
         free = FREE_TOOLS if monitoring is not None else ()
         tool = next((number for number in free if monitoring.get_tool(number) is None), None)
@@ -164,6 +165,8 @@ class RefusalHooks:
             return
 
         def raised(_code: object, _offset: int, error: BaseException) -> None:
+            # the exact type, as torch raises it: a cheap check, since every error of the script
+            # comes here
             if type(error) is RuntimeError:
                 self.inspect(error, just_raised=True)
 
@@ -192,7 +195,7 @@ class RefusalHooks:
         threading.excepthook = excepthook
 
     def _hook_printing(self) -> None:
-        """`traceback.print_exc`, `logging.exception` and worker processes all come through here."""
+        """Hook the class by which `traceback`, `logging.exception` and workers print errors."""
         shown: Any = traceback.TracebackException
         plain = shown.__init__
 
@@ -216,19 +219,19 @@ class RefusalHooks:
 
 MAX_NAMES = 200
 AUTOTUNER_MODULE: Final = "triton.runtime.autotuner"
-# Every compiled extension that can see a tensor is linked with one of these.
+# every compiled extension that can use a tensor is linked with one of these
 LIBRARIES: Final = (b"libc10.so", b"libtorch.so", b"libtorch_cpu.so", b"libtorch_python.so")
 
 
 def imported(names: tuple[str, ...]) -> list[str]:
-    """Those of the watched modules that the process has imported."""
+    """Return the watched modules that the process has imported."""
     return [name for name in names if sys.modules.get(name) is not None]
 
 
 def autotuned_kernels() -> list[dict[str, Any]]:
-    """Triton kernels that ran and chose among more than one configuration by timing them.
+    """Return Triton kernels that ran and chose among several configurations by timing them.
 
-    Torch's own compiler has autotuners of another class, and those the flag does reach.
+    torch's own compiler uses autotuners of another class, which the determinism flag covers.
     """
     autotuner = getattr(sys.modules.get(AUTOTUNER_MODULE), "Autotuner", None)
     if not isinstance(autotuner, type):
@@ -236,6 +239,7 @@ def autotuned_kernels() -> list[dict[str, Any]]:
     kernels: dict[str, dict[str, Any]] = {}
     for tuner in filter(lambda item: type(item) is autotuner, gc.get_objects()):
         choices = len(getattr(tuner, "configs", ()))
+        # an empty cache means that the kernel has not run, so nothing was chosen
         if choices > 1 and getattr(tuner, "cache", None):
             kernel = getattr(getattr(tuner, "base_fn", None), "__name__", "unknown")
             kernels[kernel] = {"kernel": str(kernel)[:MAX_NAME_LENGTH], "configurations": choices}
@@ -243,7 +247,7 @@ def autotuned_kernels() -> list[dict[str, Any]]:
 
 
 def compiled_extensions(torch_folder: Path) -> list[str]:
-    """Imported extension modules outside torch that are linked with torch, by module name."""
+    """Return names of imported extension modules outside torch that are linked with torch."""
     names = []
     for name, module in list(sys.modules.items()):
         file = str(getattr(module, "__file__", None) or "")
@@ -253,7 +257,7 @@ def compiled_extensions(torch_folder: Path) -> list[str]:
 
 
 def _uses_torch(file: str) -> bool:
-    """Whether the file names one of torch's libraries; one that cannot be read does not."""
+    """Whether the file contains the name of one of torch's libraries; False if unreadable."""
     try:
         with Path(file).open("rb") as opened, _mapped(opened.fileno()) as content:
             return any(content.find(library) >= 0 for library in LIBRARIES)
@@ -271,7 +275,7 @@ _dispatch_recorder: DispatchRecorder | None = None
 
 
 class Operators:
-    """What one process notes about operators."""
+    """Records what one process learns about operators."""
 
     def __init__(
         self,
@@ -286,7 +290,10 @@ class Operators:
         self._operator_audit = OperatorCounts(step)
 
     def on_alert(self, operator: str) -> None:
-        """Torch has no deterministic form of this one; in strict mode it must be on the list."""
+        """Handle torch's notice about an operator: count it if allowed, refuse it otherwise.
+
+        Raises `RuntimeError` for an operator that strict mode does not allow.
+        """
         place = running_line()
         if not self._settings.strict or operator in self._settings.allowed:
             with self._problems.noting("counting an operator"):
@@ -296,21 +303,21 @@ class Operators:
         raise RuntimeError(_refusal(operator, place))
 
     def refused(self, operator: str, place: CodeLine) -> None:
-        """Strict mode refused; written at once, for the process may be about to end."""
+        """Record a refusal, and write at once since the process may be about to end."""
         if self._operator_audit.refuse(operator, place):
             self.write()
 
     def on_call(self, operator: str, device: str, place: CodeLine) -> None:
-        """The operator audit saw a call of an operator that it looks for."""
+        """Count a call that the operator audit saw."""
         self._operator_audit.count("call", operator, device, place)
 
     def guarded(self, look: Callable[[], None]) -> None:
-        """Look at a call; what fails becomes a problem of the run."""
+        """Run `look`; an error becomes a problem of the run."""
         with self._problems.noting("counting an operator"):
             look()
 
     def after_step(self) -> None:
-        """In warn-only mode nothing may have silenced torch's notices."""
+        """Note a problem if the script has displaced the filter that catches torch's notices."""
         if _interceptor is not None and not _interceptor.still_first():
             self._problems.note(
                 "the script replaced Python's list of warning filters, so operators without a "
@@ -318,7 +325,7 @@ class Operators:
             )
 
     def write(self) -> None:
-        """Write what there is to tell; a process with nothing to tell writes no file."""
+        """Write the document; without the operator audit, only if there is something in it."""
         with self._problems.noting("writing the operator audit"):
             counted = self._counted()
             if self._settings.operator_audit or any(counted.values()):
@@ -339,7 +346,7 @@ class Operators:
 
 
 def _refusal(operator: str, place: CodeLine) -> str:
-    """As torch's own words in strict mode, with the line and what would admit it."""
+    """Return the text of torch's own refusal, with the line and how to allow the operator."""
     return (
         f"{operator} does not have a deterministic implementation, but you set strict mode "
         f"(repro-gate, at {place}). To allow it at a weaker level, add it to "
@@ -348,10 +355,10 @@ def _refusal(operator: str, place: CodeLine) -> str:
 
 
 def install(settings: HarnessSettings, operators: Callable[[], Operators | None]) -> None:
-    """Hook in the way that the mode asks for; `operators` gives those of the current process."""
+    """Install the hooks for the mode; `operators` returns the record of the current process."""
     global _interceptor, _refusal_hooks, _dispatch_recorder
     if settings.warn_only:
-        # torch tells some notices once a process, which would leave the other calls uncounted
+        # torch shows some notices once a process, which would leave later calls uncounted
         torch.set_warn_always(True)
         _interceptor = WarningInterceptor(
             lambda name: _with(operators(), lambda current: current.on_alert(name))
@@ -374,7 +381,7 @@ def install(settings: HarnessSettings, operators: Callable[[], Operators | None]
 
 
 def inspect_error(error: RuntimeError) -> None:
-    """A backward pass failed; in strict mode torch may have refused an operator of it."""
+    """Look at the error of a backward pass: in strict mode torch may have refused an operator."""
     if _refusal_hooks is not None:
         _refusal_hooks.inspect(error, just_raised=True)
 

@@ -1,7 +1,7 @@
-"""The only place where the harness writes: the run's output folder, see docs/harness-protocol.md.
+"""The only place where the harness writes: the run's output folder (docs/harness-protocol.md).
 
-Each write has an open and a close of its own: nothing waits in a buffer of Python's, no descriptor
-stays that the script may close, and nothing is shared with a forked child.
+Each write opens and closes its file. So nothing waits in a buffer of Python, and nothing is shared
+with a forked child. No descriptor stays open that the script may close.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAX_PROBLEMS = 100
 MAX_PROBLEM_LENGTH = 300
 
 Record = Mapping[str, object]
-# `json.dumps` makes one for each line that is to have no NaN
+# one encoder for all lines: `json.dumps` creates a new one for each call with `allow_nan=False`
 _encoded = json.JSONEncoder(allow_nan=False).encode
 
 
 class Problems:
-    """What went wrong inside the harness: noted in the evidence, never raised into the training.
+    """Errors inside the harness: recorded in the evidence, never raised into the training.
 
-    Beside it what could not be recorded because of its kind, which is nobody's fault.
+    Also keeps what could not be recorded because of its kind, which is no error.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Problems:
         self._noting: dict[str, Noting] = {}
 
     def note(self, sentence: str) -> None:
-        """Keep a sentence once; beyond `MAX_PROBLEMS` the rest is dropped."""
+        """Keep a sentence once; beyond `MAX_PROBLEMS`, new ones are dropped."""
         _keep(self._sentences, sentence)
 
     def leave_out(self, sentence: str) -> None:
@@ -43,17 +43,17 @@ class Problems:
 
     @property
     def sentences(self) -> list[str]:
-        """All of them, in the order in which they were met."""
+        """All problems, in the order in which they occurred."""
         return list(self._sentences)
 
     @property
     def left_out(self) -> list[str]:
-        """All that is left out, likewise."""
+        """Everything that is left out, in the order in which it was met."""
         return list(self._left_out)
 
     def noting(self, doing: str) -> Noting:
-        """Turn an exception of the body into a problem; the program goes on after the body."""
-        # each step enters a dozen of them, all of which were there before
+        """Return a context that turns an exception into a problem; the program goes on after it."""
+        # kept for reuse: each step enters a dozen of these contexts
         known = self._noting.get(doing)
         if known is None:
             known = self._noting[doing] = Noting(self, doing)
@@ -61,7 +61,7 @@ class Problems:
 
 
 class Noting:
-    """The context of `Problems.noting`; a class, since one can be entered again and again."""
+    """The context of `Problems.noting`; a class, since it can be entered many times."""
 
     __slots__ = ("_doing", "_problems")
 
@@ -70,12 +70,12 @@ class Noting:
         self._doing = doing
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing; the work is in `__exit__`."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, place: object
     ) -> bool:
-        """Note what is an `Exception`; anything else ends the program as it would without."""
+        """Record an `Exception`; let `SystemExit`, `KeyboardInterrupt` and the like pass."""
         if not isinstance(error, Exception):
             return False
         self._problems.note(f"{self._doing}: {type(error).__name__}: {error}")
@@ -94,48 +94,50 @@ class Output:
         self._folder = Path(folder).absolute()  # the script may change its directory
         self.rank = rank
         self.pid = pid
-        # while a limit on the size of files is set, which counts for these too
+        # set while RLIMIT_FSIZE is low (`killed_save.py`): the limit applies to the harness's files
+        # too
         self.silent = False
 
     def path(self, kind: str, suffix: str) -> Path:
-        """For example `steps-r0-4711.jsonl`, absolute."""
+        """Return the absolute path of this process's file, such as `steps-r0-4711.jsonl`."""
         return self._folder / f"{kind}-r{self.rank}-{self.pid}{suffix}"
 
     def first_to_train(self) -> bool:
-        """Whether no other process of this rank has taken a step; the first to ask is the first."""
+        """Whether this process takes its rank's first step; the first process to ask gets True."""
         mine = str(self.pid)
         try:
+            # "x" creates the file or fails, so of two processes at the same moment only one wins
             with self._marker("trains").open("x", encoding="ascii") as file:
                 file.write(mine)
         except FileExistsError:
-            # a process that replaced itself (`os.execv`) has its number still
+            # a process that replaced itself (`os.execv`) keeps its process id
             return self._marker("trains").read_text(encoding="ascii") == mine
         return True
 
     def has_trained(self, pid: int | None) -> bool:
-        """Whether that process was the first of its rank to take a step."""
+        """Whether the process was the first of its rank to take a step."""
         return any(
             marker.read_text(encoding="ascii") == str(pid)
             for marker in self._folder.glob("trains-r*")
         )
 
     def has_summary(self, pid: int | None) -> bool:
-        """Whether that process has written all that it had to."""
+        """Whether the process has written its summary, which is its last file."""
         return any(self._folder.glob(f"summary-r*-{pid}.json"))
 
     def tell_race(self) -> None:
-        """Let all processes of this rank know that several of them train."""
+        """Leave a mark for all processes of this rank: several of them train."""
         self._marker("races").touch()
 
     def race_told(self) -> bool:
-        """Whether one of them has."""
+        """Whether a process of this rank has left that mark."""
         return self._marker("races").exists()
 
     def _marker(self, what: str) -> Path:
         return self._folder / f"{what}-r{self.rank}"
 
     def append_line(self, kind: str, record: Record) -> None:
-        """Add one JSON line; `OSError` when that is impossible."""
+        """Add one JSON line; raises `OSError` when that is impossible."""
         self.append_lines(kind, [record])
 
     def append_lines(self, kind: str, records: Iterable[Record]) -> None:
@@ -147,7 +149,7 @@ class Output:
             file.write(lines.encode("ascii"))
 
     def write_document(self, kind: str, record: Record) -> None:
-        """Write one JSON file, whole or not at all; `OSError` when that is impossible."""
+        """Write one JSON file completely or not at all; raises `OSError` if impossible."""
         if self.silent:
             return
         path = self.path(kind, ".json")
@@ -156,7 +158,7 @@ class Output:
         temporary.replace(path)
 
     def document_or_complaint(self, kind: str, record: Record) -> None:
-        """As `write_document`; where even that fails, one line on stderr is all that is left."""
+        """Write one JSON file; if that is impossible, complain in one line on stderr."""
         try:
             self.write_document(kind, record)
         except OSError as error:
@@ -165,15 +167,15 @@ class Output:
 
 
 def exact(value: Any) -> dict[str, str]:
-    """`dtype` and `hex` of a one-element tensor, a NumPy scalar or a Python number.
+    """Return `dtype` and `hex` of a one-element tensor, a NumPy scalar or a Python number.
 
-    Every value of the four float types is a float64 exactly, so `float.hex` loses nothing. Reading
-    a tensor of a GPU waits for it.
+    Every value of the four float types is exactly a float64, so `float.hex` loses nothing. Reading
+    a tensor of a GPU waits for the device.
     """
     return {"dtype": _type_name(value), "hex": float(value).hex()}
 
 
 def _type_name(value: Any) -> str:
-    """The float type of a tensor or NumPy scalar; `float64`, Python's own, for all else."""
+    """Return the float type of a tensor or NumPy scalar; `float64` for all else, as Python's."""
     name = str(getattr(value, "dtype", "")).removeprefix("torch.")
     return name if name in FLOAT_TYPES else "float64"

@@ -1,20 +1,23 @@
-"""Tensors of any kind as plain bytes, and as a file in the safetensors layout.
+"""Reads tensors of any kind as plain bytes, and writes them as a safetensors file.
 
-Of a distributed tensor that is this rank's own part, and nothing here talks to another rank: one
-that never gets here would hang the rest. Of a wrapper class (8-bit floats with their scales, 4-bit
-blocks, jagged rows) it is what torch's own protocol for them names, `__tensor_flatten__`.
+A distributed tensor is read as this rank's own part. Nothing here talks to another rank: a rank
+that never gets here would make the others hang. A wrapper class (8-bit floats with their scales,
+4-bit blocks, jagged rows) is read as its inner tensors. torch's protocol for wrappers,
+`__tensor_flatten__`, names them.
 
-The layout: 8 bytes little-endian header length; a JSON header that gives each name its `dtype`,
-`shape` and `data_offsets` from the header's end; then the raw little-endian bytes without gaps.
-Here names are sorted and the header is padded with spaces to a multiple of 8; its `__metadata__`
-says that a name is a path with slashes, where other files have one key.
+The file's layout: 8 bytes little-endian header length; a JSON header that gives each name its
+`dtype`, `shape` and `data_offsets` from the header's end; then the raw little-endian bytes without
+gaps. Names are sorted here, and the header is padded with spaces to a multiple of 8. Its
+`__metadata__` says that a name is a path with slashes, where other files have a single key.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -22,7 +25,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-# The names of the safetensors layout, and in its manner C32, C128 and two 8-bit floats beside them.
+# The type names of safetensors; C32, C128 and two 8-bit floats are additions in the same style.
 SAFETENSORS_TYPES: Final = {
     torch.bool: "BOOL",
     torch.uint8: "U8",
@@ -53,22 +56,22 @@ class UnsupportedTensorError(TypeError):
 
 
 def row_major(tensor: torch.Tensor) -> torch.Tensor:
-    """A plain tensor without gaps, lazy conjugation or lazy negation; copied only if needed."""
+    """Return a plain tensor without gaps, lazy conjugation or negation; copies only if needed."""
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return tensor  # nearly all: three questions cost less than three operators
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
 def byte_size(tensor: torch.Tensor) -> int:
-    """Bytes of all elements."""
+    """Return the size of all elements in bytes."""
     return tensor.numel() * tensor.element_size()
 
 
 def use_bytes(tensor: torch.Tensor, consume: Callable[[memoryview], object]) -> None:
-    """Hand the bytes of a plain tensor of any device to `consume`, which must not keep them.
+    """Pass the bytes of a plain tensor on any device to `consume`, which must not keep them.
 
-    The view is made from the address, because NumPy, the ordinary way, is optional for torch and
-    knows neither bfloat16 nor the 8-bit floats.
+    The view is made from the address. NumPy, the usual way, is optional for torch and knows neither
+    bfloat16 nor the 8-bit floats. Raises `UnsupportedTensorError` for a tensor without memory.
     """
     dense = row_major(tensor)
     dense = dense if dense.is_cpu else dense.cpu()
@@ -79,7 +82,8 @@ def use_bytes(tensor: torch.Tensor, consume: Callable[[memoryview], object]) -> 
     address = dense.data_ptr()
     if address == 0:
         raise UnsupportedTensorError(f"{type(tensor).__name__} has no memory of its own")
-    # valid while `dense` lives, which is to the end of this call: so nobody may keep the view
+    # The view is valid while `dense` lives, until the end of this call. So `consume` must not keep
+    # it.
     consume(memoryview((ctypes.c_ubyte * size).from_address(address)))
 
 
@@ -98,29 +102,57 @@ _COMPRESSED: Final = {
 
 
 def plain_parts(tensor: torch.Tensor) -> list[Part]:
-    """Strided tensors with memory of their own, each under its path: "" is the tensor itself.
+    """Return strided tensors with memory of their own, each with its path; "" is the tensor itself.
 
-    Nothing is copied and the graph is left behind. Raises `UnsupportedTensorError` for a tensor
-    without such parts, and in place of whatever the code of its class raised.
+    Nothing is copied, and the results are detached from the graph. Raises `UnsupportedTensorError`
+    for a tensor without such parts, and in place of any error from the code of its class.
     """
     try:
         if type(tensor) in _TORCHS_OWN and _of_layout(tensor) is None:
             return [("", _itself(tensor))]  # nearly all, thousands a step
-        # a class may answer for its attributes too; here it is asked for its memory alone
+        # a class may override attribute access; only its memory matters here
         with torch.no_grad(), _plain_attributes():
             return list(_parts("", tensor, 0))
     except UnsupportedTensorError:
         raise
     except Exception as error:
+        inner = _inside_transforms(tensor)
+        if inner is not None:
+            return [("", inner)]
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON_LENGTH]
         raise UnsupportedTensorError(f"{type(tensor).__name__} cannot be read: {reason}") from error
 
 
-def type_and_shape(tensor: torch.Tensor) -> str:
-    """Type and shape as text, without asking the tensor's class.
+def outside_transforms() -> AbstractContextManager[object]:
+    """Return a context in which `torch.func.vmap`, `grad` and the like wrap no results."""
+    if torch._C._functorch.maybe_current_level() is None:  # noqa: SLF001 - by no public name
+        return nullcontext()
+    cleared: AbstractContextManager[object] = sys.modules[
+        "torch._functorch.pyfunctorch"
+    ].temporarily_clear_interpreter_stack()
+    return cleared
 
-    A length that differs from row to row is a `*`: torch numbers such lengths as they come up, so
-    its own name for one would be another in each run.
+
+def _inside_transforms(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tensor that a transform of `torch.func` wraps; None for any other tensor.
+
+    Called only if reading the tensor has failed, since this check costs more than all others.
+    """
+    wraps: Any = torch._C._functorch  # noqa: SLF001 - by no public name
+    inner = tensor
+    while wraps.is_functorch_wrapped_tensor(inner):
+        inner = wraps.get_unwrapped(inner)
+    if inner is tensor or type(inner) not in _TORCHS_OWN or _of_layout(inner) is not None:
+        return None
+    with outside_transforms():
+        return _itself(inner)
+
+
+def type_and_shape(tensor: torch.Tensor) -> str:
+    """Return type and shape as text, without running code of the tensor's class.
+
+    A length that differs from row to row is shown as `*`. torch numbers such lengths in the order
+    in which they occur, so its own name for one would differ between runs.
     """
     if type(tensor) in _TORCHS_OWN:
         return _type_and_shape(tensor)
@@ -138,32 +170,32 @@ def _type_and_shape(tensor: torch.Tensor) -> str:
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    """Whether it is a strided tensor of torch's own, which `plain_parts` would give as it is.
+    """Whether this is a strided tensor of torch's own, which `plain_parts` would return as it is.
 
-    Nearly all are. Of one whose memory has been freed, or that has bits for which hardly an
-    operator is there, this does not tell.
+    Nearly all tensors are. The answer ignores freed memory and types that hardly any operator
+    supports.
     """
     own = type(tensor) in _TORCHS_OWN and tensor.layout is torch.strided
     return own and not (tensor.is_nested or tensor.is_meta or tensor.is_quantized)
 
 
 def structure(parameter: torch.Tensor) -> str:
-    """Its type and shape, and whether it wants a gradient, as text."""
+    """Return type and shape, and whether the parameter requires a gradient, as text."""
     with _plain_attributes():
         return f"{type_and_shape(parameter)} {parameter.requires_grad}"
 
 
 def gradient(parameter: torch.Tensor) -> torch.Tensor | None:
-    """Its gradient, without asking the parameter's class."""
+    """Return the parameter's gradient, without running code of the parameter's class."""
     with _plain_attributes():
         return parameter.grad
 
 
 def own_number(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The one element of this process's part of a tensor; None where that is not one element.
+    """Return the only element of this process's part of a tensor; None if it has more or fewer.
 
-    To make a number of a distributed tensor itself would be a talk with all ranks. Raises
-    `UnsupportedTensorError` for a tensor that cannot be read, or has other parts than itself.
+    Converting a distributed tensor itself to a number would communicate with all ranks. Raises
+    `UnsupportedTensorError` for a tensor that cannot be read or is made of others.
     """
     parts = plain_parts(tensor)
     if [path for path, _ in parts] != [""]:
@@ -186,7 +218,7 @@ def _parts(path: str, tensor: torch.Tensor, depth: int) -> Iterator[Part]:
 
 
 def _of_class(tensor: Any) -> list[tuple[str, Any]] | None:
-    """What a wrapper's class hands out; None for one that has memory of its own."""
+    """Return the inner tensors of a wrapper class; None for a class with memory of its own."""
     kind = type(tensor)
     if hasattr(kind, "to_local"):  # DTensor
         return [("", tensor.to_local())]
@@ -198,11 +230,11 @@ def _of_class(tensor: Any) -> list[tuple[str, Any]] | None:
 
 
 def _of_layout(tensor: torch.Tensor) -> list[Part] | None:
-    """What torch's own kinds are made of; None for the plain one."""
+    """Return the parts of torch's own special kinds; None for a plain strided tensor."""
     if tensor.is_nested:
         return [(f"/{index}", part) for index, part in enumerate(tensor.unbind())]
     if tensor.layout is torch.sparse_coo:
-        # the public names want equal indices brought together first, which is work
+        # the public methods require a coalesced tensor, and coalescing takes time
         return [("/indices", tensor._indices()), ("/values", tensor._values())]  # noqa: SLF001 - see above
     if tensor.layout in _COMPRESSED:
         return [(f"/{name}", getattr(tensor, name)()) for name in _COMPRESSED[tensor.layout]]
@@ -211,20 +243,20 @@ def _of_layout(tensor: torch.Tensor) -> list[Part] | None:
     if tensor.is_quantized:
         raise UnsupportedTensorError("quantized tensors are not supported")
     if tensor.dtype not in SAFETENSORS_TYPES:
-        # bits for which hardly an operator is there, such as two 4-bit floats in a byte
+        # a type that hardly any operator supports, such as two 4-bit floats in a byte
         return [(f"/{str(tensor.dtype).removeprefix('torch.')}", tensor.view(torch.uint8))]
     return None
 
 
 def _itself(tensor: torch.Tensor) -> torch.Tensor:
-    """A plain view of a strided tensor, once it is known to have memory of its own."""
+    """Return a detached plain tensor over the same memory; raise if there is no memory."""
     if tensor.is_meta:
         raise UnsupportedTensorError("tensors without plain memory are not supported")
     if is_lazy(tensor):
         raise UnsupportedTensorError("it has not been initialized")
     plain = type(tensor) in _TORCHS_OWN
     if not plain and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        # its operators are its own, and what they would give need not be all that it holds
+        # the class replaces operators: their results need not be everything that it contains
         raise UnsupportedTensorError(_NAMES_NOTHING.format(type(tensor).__name__))
     if tensor.numel() and tensor.data_ptr() == 0:
         raise UnsupportedTensorError("its memory has been freed")  # as sharding does it
@@ -235,11 +267,11 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 def write_safetensors(path: Path, tensors: Tensors, on_left_out: Callable[[str], None]) -> None:
-    """Write the file, whole or not at all.
+    """Write the file completely or not at all.
 
-    A tensor that others make up is written as those, each under its path below the name. What
-    cannot be read is left out and told to `on_left_out`. Raises `OSError` when the file cannot be
-    written.
+    A tensor that is made of others is written as those, each with its path after the name. A tensor
+    that cannot be read is left out and reported to `on_left_out`. Raises `OSError` when the file
+    cannot be written.
     """
     kept = _readable(tensors, on_left_out)
     temporary = path.with_name(f"{path.name}.part")

@@ -1,8 +1,6 @@
-"""What the gate asks of the harness, and what a process knows of itself before torch is there.
+"""The harness's settings, and facts that a process knows before torch is there.
 
-Imported by every Python process of a training, so nothing is imported here.
-
-Imported by every Python process of a training, so nothing heavy is imported here.
+Every Python process of a training imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ ON = "on"
 FILL, ONE_THREAD = "fill:", "one-thread"
 ONE_WORKER, NO_LOADER_WORKERS = "one-worker", "no-loader-workers"
 FIXED_COLLECTIVES = "fixed-collectives"
-# The knobs that are environment variables. Here, since processes without torch need them too.
+# The knobs that are environment variables; in this module because processes without torch need
+# them.
 VARIABLES = {
     "hash_seed": "PYTHONHASHSEED",
     "omp_threads": "OMP_NUM_THREADS",
@@ -41,24 +40,33 @@ VARIABLES = {
 
 
 class HarnessSettings:
-    """The variables, parsed.
+    """The gate's environment variables, parsed.
 
-    Seeds and threads are set either way. `observe` asks for digests, `overhead_budget` is the part
-    of a step's time that they may take, `free_seconds` what a run may spend on them in any case.
-    `allowed` names operators without a deterministic form that may run in strict mode all the same.
-    `operator_audit` asks to count such operators instead, and `modules` and `operators` name what
-    else to look for. Where `knobs`, knob to word, is silent, `strict` names the column of the table
-    of knobs that counts. `on_override` is `observe`, `restore` or `fail`. `noise` asks for the
-    gradients of the first step. `tree` is the copy of the commit that is trained. `trace_from` is
-    the step from which on each operator call is traced, 0 for none; `trace_lines` asks for the
-    executed lines beside it. The run is stopped on purpose once every optimizer has taken
-    `end_step` steps, 0 for never; `end_optimizers` are how many each rank has, and with
-    `end_written` it goes on to the next update. `trial` is the one thing that a run for a diagnosis
-    has other, empty in all others; `fill` is its byte for new memory, None for none. `shake` names
-    what is other in a run of `repro-gate shake`, if anything. `sign` is the file whose being there
-    lets the run go. The run is ended as by a preemption once `preempt_step` steps were taken, 0 for
-    never; `preempt_path` is its checkpoint, and `kill_save` says where inside the save behind that
-    step it is ended instead. A `resumed` run tells what it starts with.
+    Seeds and threads are set in every mode.
+
+    *Knobs.* `knobs` maps a knob to its value. For a knob that it lacks, `strict` picks the column
+    of the table of knobs. `on_override` is `observe`, `restore` or `fail`.
+
+    *Observation.* `observe` asks for digests. `overhead_budget` is the fraction of a step's time
+    that they may take. `free_seconds` is the time that a run may spend on them in any case. `noise`
+    asks for the gradients of the first step. `tree` is the copy of the commit that is trained.
+
+    *Operators.* `allowed` names operators without a deterministic form that may run in strict mode
+    nevertheless. `operator_audit` asks to count such operators instead. `modules` and `operators`
+    name what else to look for. `trace_from` is the step from which each operator call is traced, 0
+    for none; `trace_lines` adds the executed lines.
+
+    *Early end.* The run is stopped on purpose once every optimizer has taken `end_step` steps, 0
+    for never. `end_optimizers` are the numbers of optimizers by rank. With `end_written` the run
+    goes on to the next update.
+
+    *Preemption.* The run is ended as by a preemption after `preempt_step` steps, 0 for never.
+    `preempt_path` is its checkpoint. `kill_save` says where inside the save after that step it is
+    ended instead. A `resumed` run records the state that it starts with.
+
+    *Other runs.* `trial` is the one setting that a diagnostic run changes, empty in all others;
+    `fill` is its byte for new memory, None for none. `shake` is the variation of a run of
+    `repro-gate shake`, or empty. `sign` is the file whose existence lets a waiting run go.
     """
 
     __slots__ = (
@@ -94,9 +102,9 @@ class HarnessSettings:
     )
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """Raise `ValueError` with the variable's name when one is missing or malformed."""
+        """Raise `ValueError` with the variable's name if one is missing or malformed."""
         self.out = _text(environ, "OUT")
-        # a changed variable names no folder of a run, and a root user could write
+        # a damaged variable could name the root folder, where a root user could write
         if not self.out.strip("/"):
             raise ValueError(f"{PREFIX}OUT is {self.out!r}, not the folder of a run")
         self.tree = environ.get(f"{PREFIX}TREE", "")
@@ -130,12 +138,12 @@ class HarnessSettings:
         self.fill = int(self.trial[len(FILL) :]) if self.trial.startswith(FILL) else None
 
     def seeds(self, knob: str) -> bool:
-        """Whether the generator of this knob is to be seeded here."""
+        """Whether the generator of this knob is to be seeded."""
         return self.knobs.get(knob, ON) == ON
 
     @property
     def warn_only(self) -> bool:
-        """Whether torch is to warn of operators without a deterministic form, not to refuse."""
+        """Whether torch must warn, not refuse, for operators without a deterministic form."""
         return self.operator_audit or (self.strict and bool(self.allowed))
 
 
@@ -154,13 +162,13 @@ def _whole_number(environ: Mapping[str, str], name: str) -> int:
 
 
 def _words(environ: Mapping[str, str], name: str, kind: str) -> tuple[str, ...]:
-    """The words between semicolons that begin with `kind`, without it; none when not set."""
+    """Return the words between semicolons that begin with `kind`, without that prefix."""
     words = environ.get(PREFIX + name, "").split(";")
     return tuple(word[len(kind) :] for word in words if word and word.startswith(kind))
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """`name=value;name=value`, the values without either sign."""
+    """Parse `name=value;name=value`; values contain neither sign."""
     table = {}
     for pair in filter(None, text.split(";")):
         name, equals, value = pair.partition("=")
@@ -170,26 +178,27 @@ def _pairs(text: str) -> dict[str, str]:
     return table
 
 
-# Bound before the harness hooks them: it asks them several times a step, and is no reader to tell.
+# The plain functions, taken before the harness hooks them. The harness uses them several times a
+# step and must not report itself.
 perf_counter = time.perf_counter
 monotonic = time.monotonic
 process_id = os.getpid
 
-# Of this process, or of the one that it was forked from: what a person waits for begins there. The
-# start-up hook imports this module before anything else of the harness does much.
+# Of this process, or of the one that it was forked from, since that is when a person's wait begins.
+# The start-up hook imports this module before the harness does much else.
 started_at = perf_counter()
 
 
 def is_worker() -> bool:
-    """Whether multiprocessing has restarted this interpreter for a worker.
+    """Whether multiprocessing has started this interpreter as a worker.
 
-    Its start-up line is all that is known before the worker's code runs; a worker that is forked
-    has its parent's generators.
+    The command line is all that is known before the worker's code runs. A forked worker has its
+    parent's generators and does not count.
     """
     return "--multiprocessing-fork" in sys.orig_argv
 
 
 def current_rank() -> int:
-    """The rank that the launcher (torchrun, accelerate, the script itself) set, or 0."""
+    """Return the rank that the launcher (torchrun, accelerate, the script itself) has set, or 0."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,8 +1,8 @@
-"""One setting moved in this process: memory that nobody has written, one worker in each pool.
+"""Settings that a diagnostic run tries: filled memory in NumPy, one worker in each pool.
 
-The gate fills the C heap itself, through the allocator's own variable. NumPy keeps small blocks and
-hands them out again without asking the heap, so its two functions are wrapped here. What NumPy does
-for itself uses names of its own, and is left alone.
+The gate fills the C heap itself, by the allocator's own variable. NumPy keeps small blocks and
+hands them out again without asking the heap, so its two functions are wrapped here. NumPy's
+internal code uses names of its own and is not affected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FUNCTIONS: Final = ("empty", "empty_like")
 
 
 def fill_numpy(byte: int) -> None:
-    """NumPy has been imported."""
+    """Make NumPy's `empty` and `empty_like` return arrays filled with `byte`."""
     module: Any = sys.modules["numpy"]
     for name in FUNCTIONS:
         setattr(module, name, _filled(getattr(module, name), byte))
@@ -26,27 +26,27 @@ def _filled(plain: Any, byte: int) -> Any:
     @functools.wraps(plain)
     def empty(*args: Any, **named: Any) -> Any:
         array = plain(*args, **named)
-        # references to objects are always written
+        # NumPy always initialises arrays of objects
         if not array.dtype.hasobject and array.nbytes:
-            # as it is in memory, whatever its order
+            # in the order of memory, so that the reshape is a view in any layout
             array.reshape(-1, order="A").view("u1")[...] = byte
         return array
 
     return empty
 
 
-# module, class, and the argument that counts the workers: the first one of each
+# module, class, and the name of its first argument, the number of workers
 POOLS: Final = {
     "concurrent.futures.thread": ("ThreadPoolExecutor", "max_workers"),
     "concurrent.futures.process": ("ProcessPoolExecutor", "max_workers"),
     "multiprocessing.pool": ("Pool", "processes"),
 }
-# a DataLoader refuses these without workers, or waits for none
+# without workers, a DataLoader refuses these arguments or does not use them
 OF_WORKERS: Final = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
 
 
 def one_worker(module: str) -> None:
-    """A module of pools has been imported: from now on each of its pools has one worker."""
+    """Give each pool of a module one worker from now on."""
     name, count = POOLS[module]
     kind: Any = getattr(sys.modules[module], name)
     plain = kind.__init__
@@ -60,7 +60,7 @@ def one_worker(module: str) -> None:
 
 
 def no_loader_workers(kind: Any) -> None:
-    """From now on each DataLoader reads in the process that trains."""
+    """Let each DataLoader load in the training process from now on."""
     plain = kind.__init__
     signature = inspect.signature(plain)
 
@@ -69,7 +69,7 @@ def no_loader_workers(kind: Any) -> None:
         asked = signature.bind(self, *args, **named)
         for name in OF_WORKERS:
             asked.arguments.pop(name, None)
-        # by name: what was taken out may stand before what is left
+        # passed by name, since the removed arguments may come before the remaining ones
         plain(**{**asked.arguments, "num_workers": 0})
 
     kind.__init__ = init

@@ -1,9 +1,9 @@
-"""Which line of the training did something: found on the stack or in a traceback.
+"""Finds the line of the training that did something, on the stack or in a traceback.
 
-Two questions with different answers. An override or a seed is the doing of the script, however many
-libraries are in between: `caller_of`. An operator belongs to the line that called torch, which
-may be a library's: `running_line` and `failing_line`. Imported by processes without torch too, so
-nothing heavy is imported here.
+There are two questions with different answers. The script answers for an override or a seed, no
+matter how many libraries are in between: `caller_of`. An operator belongs to the line that called
+torch, which may be a library's: `running_line` and `failing_line`. Processes without torch import
+this module too, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
-# Who acts for somebody else: the line that is looked for lies above these on the stack.
+# packages that act for somebody else: the responsible line is above them on the stack
 GO_BETWEENS = ("torch", "contextlib", "numpy", str(__package__))
 PACKAGES = ("site-packages", "dist-packages")
 STANDARD = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib is slow to import
@@ -26,20 +26,21 @@ UNKNOWN = "unknown"
 IMPORTING = "importlib"
 MAX_FILE_LENGTH = 300
 STACK_DEPTH = 3
-# Python passes over such frames when it looks for the line that a warning is about.
+# `warnings` skips frames of such a file when it looks for the line that a warning is about.
 UNSEEN_FILE = "<repro-gate, passed over as importlib._bootstrap is>"
 
-# The script may change its directory later; names are reported as seen from where it began.
+# File names are reported relative to the start directory; the script may change directories later.
 _began_in = os.getcwd().rstrip(os.sep) + os.sep  # noqa: PTH109 - as above
-# Asked for once, when torch is there: what is in these files is no line of the training's.
+# computed once torch is imported: no line in these files is the training's
 _machinery: tuple[str, ...] = ()
 
 
 class CodeLine:
-    """A line of the training's, and whether torch was in a backward pass there.
+    """A line of the training, and whether torch ran a backward pass there.
 
-    No file where nobody was seen, `UNKNOWN` where an operator's line is not to be found.
-    `started_backward`: the line called the backward pass, and no line inside it is the training's.
+    `file` is empty if no caller was found, and `UNKNOWN` if an operator's line cannot be found.
+    `started_backward` is true if the line started the backward pass and no line of the training
+    runs inside it.
     """
 
     __slots__ = ("backward", "file", "line", "started_backward")
@@ -55,14 +56,14 @@ class CodeLine:
 
 
 def named_as(function: Any, plain: Any) -> Any:
-    """Let a hook show itself as what it stands for; `functools.wraps` is slow to import."""
+    """Give a hook the names of the function it replaces; `functools.wraps` is slow to import."""
     for word in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(function, word, getattr(plain, word, None))
     return function
 
 
 def called_by_torch(frame: FrameType | None) -> bool:
-    """Whether torch itself made the call, not a wrapper that its compiler puts around a name."""
+    """Whether torch itself made the call; its compiler's wrappers do not count as a caller."""
     while frame is not None and _module(frame).startswith(COMPILER):
         frame = frame.f_back
     return frame is not None and _root(frame) == "torch"
@@ -79,8 +80,8 @@ def _root(frame: FrameType) -> str:
 class Caller:
     """The line that a call came from, and how.
 
-    `through_context`: a context manager is in between; `importing`: a library made the call
-    while that line imported it.
+    `through_context` is true if a context manager is in between. `importing` is true if a library
+    made the call while that line imported it.
     """
 
     __slots__ = ("importing", "place", "through_context")
@@ -92,14 +93,16 @@ class Caller:
 
 
 def caller_of(frame: FrameType | None) -> Caller:
-    """The first line of the user's own code; when there is none, of whichever library called."""
+    """Return the first line of the user's own code, or else of the library that called."""
     through_context = importing = False
     outside: FrameType | None = None
     while frame is not None:
         root = _root(frame)
+        # a context manager further up the stack is not how this call came about
         if outside is None and root == "contextlib":
             through_context = True
         importing = importing or root == IMPORTING
+        # remember the innermost library's line in case no line of the user's follows
         if root not in GO_BETWEENS and root != IMPORTING:
             outside = outside or frame
             if not in_library(frame.f_code.co_filename):
@@ -113,7 +116,7 @@ def caller_of(frame: FrameType | None) -> Caller:
 
 
 def user_stack(frame: FrameType | None) -> list[str]:
-    """`file:line function` of the user's own innermost frames, three at most."""
+    """Return `file:line function` of the user's own innermost frames, three at most."""
     lines: list[str] = []
     while frame is not None and len(lines) < STACK_DEPTH:
         if _is_users(frame):
@@ -125,10 +128,10 @@ def user_stack(frame: FrameType | None) -> list[str]:
 
 
 def through_library(frame: FrameType | None) -> list[str]:
-    """`file:line function` of an installed package that does something for the user, if one does.
+    """Return `file:line function` of an installed package that acts for the user, if one does.
 
-    The user's line may be a loop over what the package makes: a reader who looks for a seed has
-    to read the package's own line.
+    The user's line may be a loop over what the package creates. A reader who looks for a seed needs
+    the package's own line.
     """
     while frame is not None and not _is_users(frame):
         file = frame.f_code.co_filename
@@ -139,17 +142,17 @@ def through_library(frame: FrameType | None) -> list[str]:
 
 
 def users_frame(frame: FrameType | None, through: frozenset[str]) -> FrameType | None:
-    """The frame above those of the modules `through`, where it is the user's own; else None."""
+    """Return the frame above the modules `through` if it is the user's own; else None."""
     while frame is not None and _root(frame) in through:
         frame = frame.f_back
     return frame if frame is not None and _is_users(frame) else None
 
 
 def called_in(frame: FrameType, user: FrameType) -> str:
-    """What a user's frame called, as `module.function`, where `frame` runs below it."""
+    """Return the function that a user's frame called, as `module.function`; `frame` is below it."""
     while frame.f_back is not None and frame.f_back is not user:
         frame = frame.f_back
-    # `pathlib._local` is no name that a user has imported
+    # users import `pathlib`, not `pathlib._local`
     return f"{_module(frame).partition('._')[0]}.{frame.f_code.co_name.lstrip('_')}"
 
 
@@ -159,9 +162,9 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def made_by_machinery(frame: FrameType | None) -> bool:
-    """Whether the standard library, torch or NumPy made the call for a purpose of its own.
+    """Whether the standard library, torch or NumPy made the call for its own purposes.
 
-    What torch imports makes such generators too, and nobody can import torch without it.
+    Packages that torch imports count too, since nobody can import torch without them.
     """
     while frame is not None and _root(frame) in {"random", str(__package__)}:
         frame = frame.f_back
@@ -183,17 +186,17 @@ def _imported_by_torch(frame: FrameType | None) -> bool:
 
 
 def is_users_file(file: str) -> bool:
-    """Whether a file is the user's own, and of no library."""
+    """Whether a file is the user's own and not a library's."""
     return not in_library(file) and not in_machinery(file)
 
 
 def in_library(file: str) -> bool:
-    """Whether a file belongs to the standard library or an installed package, or is none."""
+    """Whether a file is the standard library's, an installed package's, or no real file."""
     return file.startswith("<") or any(part in file for part in LIBRARIES)
 
 
 def running_line() -> CodeLine:
-    """The innermost line outside torch and the harness that is running now."""
+    """Return the innermost line outside torch and the harness that is running now."""
     backward, above_engine = inside_backward(), False
     engine = f"{_torch_folder()}autograd{os.sep}graph.py"
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
@@ -203,7 +206,7 @@ def running_line() -> CodeLine:
             place = CodeLine(shown_file(name), frame.f_lineno, backward=backward)
             place.started_backward = above_engine
             return place
-        # Torch's notices of a backward pass reach Python when the pass is over, in this file.
+        # torch shows warnings of a backward pass when the pass is over, from a frame in this file
         above_engine = above_engine or name == engine
         backward = backward or above_engine
         frame = frame.f_back
@@ -211,7 +214,7 @@ def running_line() -> CodeLine:
 
 
 def failing_line(traceback: TracebackType | None) -> CodeLine:
-    """The innermost such line in the traceback of an exception."""
+    """Return the innermost line outside torch and the harness in an exception's traceback."""
     innermost = CodeLine(UNKNOWN)
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
@@ -222,7 +225,7 @@ def failing_line(traceback: TracebackType | None) -> CodeLine:
 
 
 def inside_backward() -> bool:
-    """Whether the engine is running a node of the graph in this thread, as some torchs can tell."""
+    """Whether autograd runs a node in this thread; False if this version of torch cannot say."""
     torch: Any = sys.modules["torch"]
     node: Any = getattr(torch._C, "_current_autograd_node", None)  # noqa: SLF001 - no public name
     return node is not None and node() is not None
@@ -233,7 +236,7 @@ def _torch_folder() -> str:
 
 
 def _files_of_machinery() -> tuple[str, ...]:
-    """How the names of files begin in which no line of the training's is."""
+    """Return prefixes of the files that contain no line of the training."""
     global _machinery
     if not _machinery:
         ours = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as above
@@ -245,7 +248,7 @@ def _files_of_machinery() -> tuple[str, ...]:
 
 
 def shown_file(file: str) -> str:
-    """The name from the folder where the training began, or from the installed packages on."""
+    """Return the file's name relative to the start directory or to the installed packages."""
     whole = file if file.startswith("<") else os.path.abspath(file)  # noqa: PTH100 - as above
     inside = whole.removeprefix(_began_in)
     _, installed, package = inside.rpartition(f"{os.sep}site-packages{os.sep}")
@@ -258,15 +261,15 @@ def in_machinery(file: str) -> bool:
 
 
 def calling_frame(depth: int) -> FrameType:
-    """The frame that many calls above the caller of this function."""
+    """Return the frame `depth` calls above the caller of this function."""
     return sys._getframe(depth + 1)  # noqa: SLF001 - inspect offers only slower copies
 
 
 def unseen_by_warnings(function: Any) -> Any:
-    """The wrapper, changed so that a warning of what it wraps points to its caller.
+    """Change a wrapper so that a warning of the wrapped function points to the wrapper's caller.
 
-    What is wrapped counts frames (`stacklevel=2`), and a wrapper is one more. `warnings` leaves the
-    frames of the import system out of that count, which it knows by the name of their file.
+    The wrapped function counts frames (`stacklevel=2`), and a wrapper is one more. `warnings` does
+    not count frames of the import system, which it recognises by their file's name.
     """
     function.__code__ = function.__code__.replace(co_filename=UNSEEN_FILE)
     return function

@@ -1,4 +1,4 @@
-"""Lines of the user's code that read what a run varies: functions, variables, names in the code."""
+"""Reports the user's lines that read what a run varies: functions, variables, names in code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_LOCALE = (
 )
 LOCALE_VARIABLES = ("LANG", "LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_NUMERIC", "LC_TIME", "LANGUAGE")
 ZONED = ("localtime", "mktime", "strftime", "ctime", "asctime")
-# by variation: functions as module, names and who calls them for the user
+# by variation: module, its functions, and the modules that call them on the user's behalf
 FUNCTIONS: dict[str, tuple[tuple[str, tuple[str, ...], frozenset[str]], ...]] = {
     "working-directory": (("os", ("getcwd", "getcwdb"), OF_PATHS),),
     "output-path": (("tempfile", ("gettempdir", "gettempdirb"), OF_PATHS),),
@@ -55,12 +55,13 @@ NAMES_IN_CODE = {
     HASH_SEED: frozenset(("hash", "set", "frozenset")),
     "working-directory": frozenset(("__file__",)),
 }
-# hooks that every run has once torch is there; here they have to see what comes before it
+# Every run hooks these once torch is there. Here they must be hooked earlier, to see what comes
+# before.
 SEEN_BY_OTHERS = frozenset(("clock", "cpu-load", "directory-order"))
 
 
 def read_by(name: str) -> dict[str, Callable[[], None]]:
-    """Hook what reads this; what is to be hooked once a module is imported."""
+    """Hook what reads this variation; return the hooks that wait for the import of a module."""
     if name in VARIABLES:
         _hook_variables(frozenset(VARIABLES[name]))
     if name in SEEN_BY_OTHERS:
@@ -70,6 +71,7 @@ def read_by(name: str) -> dict[str, Callable[[], None]]:
         later[module] = _hook(module, functions, through)
     if name in DATED:
         later["datetime"] = DATED[name]
+    # these were imported before the harness, so no import will come to wait for
     for module in ("os", "time"):
         at_once = later.pop(module, None)
         if at_once is not None:
@@ -112,6 +114,7 @@ def _dated(plain: Any, name: str) -> Any:
 
 def _hook_variables(names: frozenset[str]) -> None:
     kind: Any = type(os.environ)
+    # `os.getenv` and `os.environ.get` end here too
     plain = kind.__getitem__
 
     def look_up(self: Any, key: Any) -> Any:
@@ -128,7 +131,7 @@ DATED = {"clock": hook_dates, "time-zone": _hook_dates}
 
 
 def tell_code(name: str) -> None:
-    """Report lines that use what no function is asked for; whether they ran is not known."""
+    """Report lines whose code uses a name that no hook can see; whether they ran is unknown."""
     from .sources.splits import uses_in_code
 
     names = NAMES_IN_CODE.get(name)

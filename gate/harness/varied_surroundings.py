@@ -1,12 +1,11 @@
 """Varies the one thing that the gate names, before the user's first line.
 
-Imported by every process of such a run before torch is there, so nothing heavy is imported here.
+Only what goes through Python is varied. Programs in other languages and the C code of libraries get
+the machine's own answers.
 
-Only what goes through Python is varied. Programs in other languages and the C code of libraries
-get the machine's own answers.
-
-What a variation has to wait for is called right after the import of a module, before what the
-harness does there in every run.
+A variation may have to wait for the import of a module. Then it is called right after that import,
+before what the harness does there in every run. Every process of such a run imports this module
+before torch is there, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ if TYPE_CHECKING:
 
 
 class CannotVaryError(Exception):
-    """Nothing can be varied on the machine or in the training; the text says why."""
+    """The variation is not possible on this machine or in this training; the text says why."""
 
 
 def tell_varied(name: str, what: str) -> None:
-    """It was made: from here on the training finds `what`."""
+    """Report that the variation is active: from here on the training finds `what`."""
     SOURCES.report(Source(VARIED, name, CodeLine(), [], after=what))
 
 
 def tell_not_varied(name: str, why: str) -> None:
-    """It could not be made in this process."""
+    """Report why the variation is not active in this process."""
     SOURCES.report(Source(VARIED, name, CodeLine(), [], before=why))
 
 
-# set in the first process of a training, so that those that it starts add no load of their own
+# set in the first process of a training, so that processes that it starts add no load of their own
 LOADED = "REPRO_GATE_LOADED"
 MOST_PROCESSES = 64
 BUSY_ROUNDS = 200_000
 HIGHEST_DESCRIPTOR = 1024
-# of one thread after the other: the first begins last
+# delays of successive threads: of four, the first begins last
 DELAYS_SECONDS = (0.06, 0.0, 0.04, 0.02)
-# a pool may start thousands
+# a pool may start thousands of threads
 DELAYED_THREADS = 200
 
 
@@ -62,15 +61,15 @@ def vary_cpu_load() -> Callbacks:
         reading, _writing = os.pipe()
         for _ in range(count):
             _start_busy(reading)
-        # the other end stays open in this process and those that it forks, and is closed with the
-        # last of them, however it ends
+        # The writing end stays open in this process and its forks. The kernel closes it with the
+        # last of them, however that ends, and the busy processes see it.
         os.close(reading)
         tell_varied("cpu-load", f"{count} busy processes")
     return {}
 
 
 def _start_busy(reading: int) -> None:
-    """A process that is nobody's child: a script may wait for all of its own."""
+    """Start a process that is not a child of the script's, which may wait for all its children."""
     try:
         middle = os.fork()
     except OSError as error:
@@ -87,7 +86,8 @@ def _start_busy(reading: int) -> None:
 def _be_busy(reading: int) -> None:
     import select
 
-    # descriptor 0 now stands for the training's end; all others, its output too, are let go
+    # Descriptor 0 now signals the training's end. Close all others, the training's output among
+    # them.
     os.dup2(reading, 0)
     os.closerange(1, HIGHEST_DESCRIPTOR)
     while not select.select([0], [], [], 0)[0]:
@@ -96,7 +96,7 @@ def _be_busy(reading: int) -> None:
 
 
 def vary_thread_delays() -> Callbacks:
-    """Let threads begin late, the first of four last of all."""
+    """Let threads begin late, the first of four last."""
     return {"threading": _delay_threads}
 
 
@@ -111,7 +111,7 @@ def _delay_threads() -> None:
         started += 1
 
         def run_late() -> None:
-            # the thread's own again, for code that looks at it
+            # restored first, for code that looks at the thread's `run`
             del self.run
             sleep(delay)
             run()
@@ -127,12 +127,12 @@ def _delay_threads() -> None:
 
 NOBODY: frozenset[str] = frozenset()
 OF_DATA = frozenset(("torch",))
-# no number that memory or the gate's own fill (NaN, or the largest whole number) holds
+# differs from usual content of memory and from the gate's own fill (NaN, or the largest integer)
 FILL = 85
 OF_TORCH = ("empty", "empty_like", "empty_strided")
 OF_TENSORS = ("new_empty", "new_empty_strided")
 OF_NUMPY = ("empty", "empty_like")
-# the place of `num_workers` among the arguments of torch's DataLoader, behind `self`
+# position of `num_workers` among the arguments of torch's DataLoader after `self`
 WORKERS_PLACE = 5
 WORKERS_OF_NONE = 2
 HELD_PART = 0.5
@@ -141,7 +141,7 @@ _held: list[Any] = []
 
 
 def vary_uninitialized_memory() -> Callbacks:
-    """Fill what `empty` gives; what C asks the allocator for the gate has varied by a variable."""
+    """Fill what `empty` returns; the gate varies C allocations by an environment variable."""
     tell_varied("uninitialized-memory", f"filled with {FILL}")
     return {"torch": _fill_torch, "numpy": _fill_numpy}
 
@@ -168,12 +168,12 @@ def _fill(owner: Any, name: str, fill: Callable[[Any], object]) -> None:
             fill(made)
             _tell(shown, NOBODY)
         except Exception:
-            # of a type that holds no such number
+            # a type that cannot hold this number
             return made
         return made
 
     filled.__name__, filled.__doc__ = name, plain.__doc__
-    # the name by which it can be pickled: torch's own is that of a hidden class
+    # the name for pickling: torch's own function names a hidden class
     of_class = isinstance(owner, type)
     filled.__module__ = owner.__module__ if of_class else owner.__name__
     filled.__qualname__ = f"{owner.__qualname__}.{name}" if of_class else name
@@ -181,7 +181,7 @@ def _fill(owner: Any, name: str, fill: Callable[[Any], object]) -> None:
 
 
 def vary_worker_count() -> Callbacks:
-    """Give each torch DataLoader one worker more, and two where it had none."""
+    """Give each torch DataLoader one worker more, or two where it has none."""
     return {"torch": _add_workers}
 
 
@@ -206,7 +206,7 @@ def _add_workers() -> None:
 
 
 def vary_free_gpu_memory() -> Callbacks:
-    """Hold half of the memory that is free on the GPU from when CUDA is started."""
+    """Allocate half of the free GPU memory as soon as CUDA is initialised."""
     return {"torch": _hold_when_started}
 
 
@@ -218,7 +218,7 @@ def _hold_when_started() -> None:
     def _lazy_init() -> None:
         plain()
         if not _held and os.getpid() == pid:
-            # a word first: what follows asks for CUDA again
+            # a placeholder first: the following calls come back to this function
             _held.append("")
             free, _ = torch.cuda.mem_get_info()
             size = int(free * HELD_PART)
@@ -229,7 +229,7 @@ def _hold_when_started() -> None:
 
 
 def vary_gpu_index() -> Callbacks:
-    """The gate has named the GPUs in a different order, which CUDA reads when it starts."""
+    """Report the order of the GPUs: the gate has set it in the environment, and CUDA reads it."""
     tell_varied("gpu-index", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     return {}
 
@@ -240,12 +240,12 @@ def _tell(call: str, through: frozenset[str]) -> None:
         SOURCES.found_at(READING, call, user)
 
 
-# another year, month, weekday, hour, minute and second, and no multiple of anything round
+# changes year, month, weekday, hour, minute and second, and is no multiple of anything round
 SHIFT_SECONDS = 400 * 86_400 + 7 * 3_600 + 1_009
 NANOSECONDS = 10**9
 HOST = "another-host"
 CLOSED, OPEN = 0o077, 0o022
-# with another order of letters or another decimal sign than C
+# locales with another order of letters or another decimal sign than C
 LOCALES = (
     *("de_DE.UTF-8", "fr_FR.UTF-8", "es_ES.UTF-8", "it_IT.UTF-8", "pt_BR.UTF-8", "ru_RU.UTF-8"),
     *("tr_TR.UTF-8", "sv_SE.UTF-8", "ja_JP.UTF-8", "zh_CN.UTF-8", "en_GB.UTF-8", "en_US.UTF-8"),
@@ -253,11 +253,11 @@ LOCALES = (
 
 
 def vary_clock() -> Callbacks:
-    """Move the time of day; how long something takes stays as it is."""
+    """Shift the time of day; durations are unchanged."""
     plain_time, plain_ns = time.time, time.time_ns
 
     def moved(plain: Callable[..., Any], place: int) -> Callable[..., Any]:
-        """A function that takes the present moment where it is given no time at this place."""
+        """Return a function that uses the shifted time if it gets no time at this position."""
 
         def function(*args: Any) -> Any:
             given = len(args) > place and args[place] is not None
@@ -269,7 +269,7 @@ def vary_clock() -> Callbacks:
         return function
 
     put(time, "strftime", moved(time.strftime, 1))
-    # written in C, they ask the kernel: another `time.time` does not reach them
+    # these C functions ask the kernel: replacing `time.time` does not affect them
     for name in ("localtime", "gmtime", "ctime"):
         put(time, name, moved(getattr(time, name), 0))
     asctime = time.asctime
@@ -281,7 +281,7 @@ def vary_clock() -> Callbacks:
 
 
 def _move_dates() -> None:
-    """The date of today asks `time.time`, but the present moment is the kernel's own."""
+    """Shift `datetime.now` and `utcnow`, which ask the kernel; `date.today` asks `time.time`."""
     from datetime import datetime, timedelta
 
     from .c_classes import replace_method
@@ -299,7 +299,7 @@ def _later(plain: Any, timedelta: Any) -> Any:
 
 
 def vary_host_name() -> Callbacks:
-    """Let the machine have another name."""
+    """Give the machine another name."""
     plain = os.uname
 
     def uname() -> Any:
@@ -316,7 +316,7 @@ def _name_in_socket() -> None:
 
 
 def vary_umask() -> Callbacks:
-    """Close new files to others; where they are closed already, open them."""
+    """Let new files be closed to others; open to others if they are closed already."""
     before = os.umask(CLOSED)
     if before == CLOSED:
         os.umask(OPEN)
@@ -325,7 +325,7 @@ def vary_umask() -> Callbacks:
 
 
 class _Backwards:
-    """The entries of a directory in the other order; as `os.scandir` gives them."""
+    """The entries of a directory in reverse order, with the interface of `os.scandir`'s result."""
 
     def __init__(self, entries: Any) -> None:
         with entries:
@@ -344,11 +344,11 @@ class _Backwards:
         self.close()
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: the directory is closed already."""
 
 
 def vary_directory_order() -> Callbacks:
-    """List every directory backwards."""
+    """List every directory in reverse order."""
     listdir, scandir = os.listdir, os.scandir
     put(os, "listdir", lambda *args, **named: listdir(*args, **named)[::-1])
     put(os, "scandir", lambda *args, **named: _Backwards(scandir(*args, **named)))
@@ -357,7 +357,7 @@ def vary_directory_order() -> Callbacks:
 
 
 def vary_locale() -> Callbacks:
-    """Name a locale in the environment that is installed here and is not the C one."""
+    """Name an installed locale other than C in the environment."""
     import locale
 
     before = locale.setlocale(locale.LC_ALL)
@@ -366,7 +366,7 @@ def vary_locale() -> Callbacks:
             locale.setlocale(locale.LC_ALL, name)
         except locale.Error:
             continue
-        # only named: a script that asks for no locale has the one that Python starts with
+        # only named: a script that does not ask for a locale keeps the one that Python starts with
         locale.setlocale(locale.LC_ALL, before)
         os.environ["LANG"] = os.environ["LC_ALL"] = name
         tell_varied("locale", name)
@@ -377,7 +377,7 @@ def vary_locale() -> Callbacks:
 
 
 def vary_time_zone() -> Callbacks:
-    """The gate has named another in the environment, which Python read when it started."""
+    """Report the time zone that the gate has put into the environment for Python's start."""
     if not time.timezone:
         raise CannotVaryError("the training's command sets TZ itself")
     tell_varied("time-zone", f"UTC{-time.timezone / 3600:+g} h")
@@ -385,7 +385,7 @@ def vary_time_zone() -> Callbacks:
 
 
 def vary_hash_seed() -> Callbacks:
-    """The gate has set another in the environment, which Python read when it started."""
+    """Report the hash seed that the gate has put into the environment for Python's start."""
     seed = os.environ.get("PYTHONHASHSEED", "random")
     if seed in {os.environ.get("REPRO_GATE_SEED"), "random"}:
         raise CannotVaryError("the training's command sets PYTHONHASHSEED itself")
@@ -394,7 +394,7 @@ def vary_hash_seed() -> Callbacks:
 
 
 def vary_paths(name: str) -> Callable[[], Callbacks]:
-    """The gate has put the folders elsewhere."""
+    """Return a function that reports a changed path: the gate has moved the folders."""
 
     def vary() -> Callbacks:
         tell_varied(name, "another path")
@@ -423,16 +423,16 @@ VARIATIONS = {
 
 
 def vary_surroundings(name: str) -> tuple[Callbacks, ...]:
-    """Vary it; what waits for the import of a module, in order.
+    """Apply a variation; return the callbacks that wait for an import, in order.
 
-    Raises `KeyError` for a name that is none.
+    Raises `KeyError` for an unknown name.
     """
     try:
         varied = VARIATIONS[name]()
     except CannotVaryError as why:
         tell_not_varied(name, str(why))
         return ()
-    # what reads comes last: it sees what is varied
+    # the hooks that report reads come last, so that they wrap the varied functions
     return _guarded(name, varied), _guarded(name, read_by(name))
 
 

@@ -1,1 +1,1 @@
-"""How a training is kept apart from the gate: accounts, sandbox, container engine."""
+"""Separates a training from the gate: accounts, sandbox, container engine, cluster."""

@@ -1,4 +1,4 @@
-"""Whether trainings can run under separate accounts, GPUs included, found out by trying."""
+"""Finds out by trying whether trainings can run under separate accounts, GPUs included."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ from gate.text.phrases import joined
 from gate.text.untrusted_text import safe_line
 
 DEVICES = Path("/dev")
-# what CUDA opens to read and write, and what it only reads: the capabilities of a slice (MIG)
+# device files that CUDA opens to read and write, and those that it only reads: the capabilities of
+# a GPU slice (MIG)
 _OPENED = re.compile(r"nvidia(?:ctl|-uvm|-uvm-tools|[0-9]+)")
 _READ = re.compile(r"nvidia-cap[0-9]+")
-# the setuid program of the driver; no_new_privs keeps a training from it, so it is called before
+# the driver's setuid program; `no_new_privs` keeps a training from using it, so the gate calls it
+# first
 MAKER = Path("/usr/bin/nvidia-modprobe")
 MAKE_ALL = ("-c", "0", "-u")
 MAKER_SECONDS = 30.0
-# who is in the group of one of these could do more than use a GPU
+# membership in the group of one of these files would allow more than using a GPU
 NEVER_GIVEN = tuple(
     Path(name)
     for name in (
@@ -53,10 +55,10 @@ NEVER_GIVEN = tuple(
 
 
 def make_device_files(devices: Path = DEVICES, maker: Path = MAKER) -> bool:
-    """Let the driver's own program make what is missing, as root; whether it was called.
+    """Have the driver's program create missing device files, as root; return whether it was called.
 
-    Without nvidia-persistenced /dev/nvidia-uvm is not there until root first uses CUDA. A fault of
-    the program is no fault here: what is still missing is reported when the training needs it.
+    Without nvidia-persistenced, /dev/nvidia-uvm does not exist until root first uses CUDA. A
+    failure of the program is ignored here: a missing file is reported when the training needs it.
     """
     if not (devices / "nvidiactl").exists() or (devices / "nvidia-uvm").exists():
         return False
@@ -78,11 +80,12 @@ def make_device_files(devices: Path = DEVICES, maker: Path = MAKER) -> bool:
 def gpu_file_groups(
     devices: Path = DEVICES, never: Iterable[Path] = NEVER_GIVEN, *, socket: str = ""
 ) -> tuple[int, ...]:
-    """The groups without which another account could not open a GPU's device files, sorted.
+    """Return the groups that another account needs to open GPU device files, sorted.
 
-    Never root's, the gate's own, that of the engine's `socket`, or one that opens more than a GPU.
+    Root's group, the gate's own, the group of the engine's `socket` and groups that open more than
+    a GPU are never included.
     """
-    # being in root's or the gate's own group would open files that are closed to other accounts
+    # root's and the gate's own group would open files that are closed to other accounts
     guarded = {0, os.getegid()}
     for path in (*never, *((Path(socket),) if socket else ())):
         with suppress(OSError):
@@ -100,7 +103,7 @@ def _files(devices: Path) -> list[Path]:
 
 
 def _opening_group(path: Path) -> int | None:
-    """The group that may open what others may not; None where others may, or nobody but root."""
+    """Return the group that may open a file while other accounts may not, or None."""
     needed = stat.S_IROTH if _READ.fullmatch(path.name) else stat.S_IROTH | stat.S_IWOTH
     with suppress(OSError):
         facts = path.stat()
@@ -109,13 +112,13 @@ def _opening_group(path: Path) -> int | None:
     return None
 
 
-# between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
+# a range that systemd does not assign by itself: systemd.io/UIDS-GIDS
 ACCOUNTS = range(61001, 61184)
 PROBE_SECONDS = 20.0
 PROBE_OUTPUT_BYTES = 4096
 PROBE_ANSWER = b"isolated"
 ROOT_HINT = "Run the gate as root with an interpreter and folders that every account may read."
-# Run under the other account: what it reports about itself is what a training would be.
+# This program runs under the separate account, so it reports what a training would be.
 PROBE = """
 import os, sys
 for folder in sys.argv[3:]:
@@ -142,7 +145,7 @@ GUARDED = {
 }
 ON_DISK = Path("/var/tmp")  # noqa: S108 - a new folder in it
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - judged, not used
-# Landlock lets a run write in these where that leaves no way to the next one
+# Landlock lets a run write in these unless that opens a way to the next run
 TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - judged, not used
 
 
@@ -153,12 +156,13 @@ def choose_isolation(
     folders: Sequence[Path],
     groups: tuple[int, ...] = (),
 ) -> Isolation:
-    """The strongest isolation that the settings allow and the machine supports, with the reason.
+    """Return the strongest isolation that the settings allow and the machine supports.
 
-    `interpreter` is the Python that trains, `folders` is what it must be able to list: both are
-    tried under the other account, which this process then holds, and which is given `groups`, those
-    of GPUs' device files. Raises `RunError` when `uid` was
-    asked for and cannot be had, and when this machine cannot do `isolation.minimum`.
+    `interpreter` is the Python that trains, and `folders` are those that it must be able to list.
+    Both are tried under the separate account, which this process then holds. `groups` own GPU
+    device files and are given to the account. The result includes the reason for the choice. Raises
+    `RunError` if `uid` was asked for and is not possible, and if this machine cannot provide
+    `isolation.minimum`.
     """
     isolation = _strongest(asked, processes, interpreter, folders, groups)
     if isolation.mode.strength < asked.minimum.strength:
@@ -185,8 +189,7 @@ def _strongest(
     account = unused_account() if os.geteuid() == 0 else None
     obstacle = _why_no_account(os.geteuid())
     if account is not None:
-        # strongest first: each is tried on this kernel, since no version number tells what a
-        # container allows
+        # strongest first; each is tried, because no version number shows what a container allows
         for guard in WriteGuard:
             guarded = replace(account, guard=guard, groups=groups)
             separations = _wanted_separations(guard, network=asked.network)
@@ -194,7 +197,7 @@ def _strongest(
             shares = ""
             if obstacle and separations:
                 shares, obstacle = obstacle, try_it(guarded)
-                # one by one, since a kernel may lack one alone
+                # all together failed, so try them one by one: a kernel may lack a single one
                 separations = tuple(
                     separation
                     for separation in (separations if not obstacle else ())
@@ -219,9 +222,9 @@ def _strongest(
 
 
 def _wanted_separations(guard: WriteGuard, *, network: bool) -> tuple[Separation, ...]:
-    """What each run is to have of its own: only a view of its own can show it.
+    """Return what each run should have for itself; only a mount namespace can show a run its own.
 
-    Whether its cache goes is found out by itself, see `_cache_stays`.
+    The cache is tested separately, see `_cache_stays`.
     """
     if guard is not WriteGuard.MOUNT_NAMESPACE:
         return ()
@@ -230,17 +233,18 @@ def _wanted_separations(guard: WriteGuard, *, network: bool) -> tuple[Separation
 
 
 def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
-    """An account without a name or a process, held from now on: see `release_uid`.
+    """Return an account without a name or a process, and hold it until `release_uid`.
 
-    No two gates have one at the same time: each ends every process of its account. Where the search
-    starts depends on the gate's id, so that they seldom ask for the same.
+    Two gates never hold the same account, because each ends every process of its account. The
+    search starts at a place that depends on the gate's process id, so that gates seldom try the
+    same one. Return None if all are in use.
     """
     named = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
     offset = os.getpid() % len(accounts)
     for uid in (*accounts[offset:], *accounts[:offset]):
         if uid in named or not acquire_uid(uid):
             continue
-        # only now: what a gate left that was killed lives on without a lock
+        # check after the lock: processes left by a killed gate live on without one
         if not any(uid in row.uids for row in processes()):
             return Credentials(uid=uid, gid=uid)
         release_uid(uid)
@@ -248,7 +252,7 @@ def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
 
 
 def _isolated(account: Credentials, shares: str, *, network: bool) -> Isolation:
-    """What the account can write all the same is looked for once, before the first run."""
+    """Return the isolation under this account, with the paths that it can write all the same."""
     reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
     if account.own:
         reason += f"; each run has its own {joined(separation.value for separation in account.own)}"
@@ -263,7 +267,8 @@ def _isolated(account: Credentials, shares: str, *, network: bool) -> Isolation:
         account = replace(account, shared=shared)
         for place in sorted(set(TEMPORARY) - set(shared)):
             reason += f"; {place} is closed to it, because other accounts can write in parts of it"
-        # shared memory must stay open to libraries
+        # shared memory must stay open to libraries, so what others can write there is reported
+        # instead
         outside = [path for path in writable.paths if path.is_relative_to(SHARED_MEMORY)]
         writable = replace(writable, paths=tuple(outside), complete=True)
     elif account.guard is WriteGuard.NONE:
@@ -293,9 +298,9 @@ def _not_isolated(reason: str) -> Isolation:
 def _obstacle(
     account: Credentials, runner: Processes, interpreter: str, folders: Sequence[Path]
 ) -> str:
-    """Why it cannot be done; empty when a child under that account did all that it must.
+    """Return why this account cannot train, or an empty text if a trial under it succeeded.
 
-    Where its writing is guarded, it must also fail to write in a folder that is open to all.
+    With a write guard, the trial must also fail to write in a folder that is open to all.
     """
     for needed in folders:
         closed = first_blocked_folder(needed, account)
@@ -307,7 +312,7 @@ def _obstacle(
         trap, own = Path(folder, "trap"), Path(folder, "own")
         for path in (trap, own):
             writing.new_folder(path)
-        # as open as /tmp: if even this cannot be written, the guard works and not a permission
+        # as open as /tmp: if a write here fails, the guard stopped it and not a permission
         writing.set_mode(trap, 0o1777)
         trees.give_to(own, account.uid, account.gid)
         ids = ",".join(map(str, (account.uid, *account.groups)))
@@ -333,15 +338,15 @@ def _obstacle(
 
 
 def _cache_stays(account: Credentials, runner: Processes) -> str:
-    """Why what a run reads in stays in memory; empty when a file that one has read does not."""
-    # not where memory may be all that there is, as in /tmp
+    """Return why what a run reads stays in memory; empty if a trial file does not stay."""
+    # not in /tmp, which may be in memory entirely
     with tempfile.TemporaryDirectory(prefix="repro-gate-trial-", dir=ON_DISK) as folder:
         writing.set_mode(Path(folder), 0o755)
         proof, own = Path(folder, "proof"), Path(folder, "own")
         writing.new_folder(own)
         trees.give_to(own, account.uid, account.gid)
         request = ProcessRequest(
-            # by a program that every machine has: it is nothing of the training's
+            # a program that every machine has; no code of the training is needed
             argv=("cat", str(proof)),
             env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
             workdir=Path("/"),
@@ -377,15 +382,15 @@ HINT = "The runs go one after the other, with the same result."
 def accounts_beside(
     isolation: Isolation, processes: Processes, interpreter: str, number: int
 ) -> tuple[Credentials | None, ...]:
-    """So many accounts for runs that go beside one of this isolation; None where it has none.
+    """Return accounts for up to `number` runs that go beside one of this isolation.
 
-    Fewer where others have them. This process holds them from now on, see `release_uid`. Raises
-    `RunError` with the reason where two runs could reach each other, or would not see the same
-    paths.
+    An item is None where runs have no separate account. There are fewer if other gates hold the
+    rest. This process holds them until `release_uid`. Raises `RunError` with the reason if two runs
+    could reach each other or would see different paths.
     """
     if isolation.in_container:
         _refuse_shared(isolation)
-        # each container has accounts, processes and folders of its own
+        # each container has its own accounts, processes and folders, so one account serves all
         return (isolation.credentials,) * number
     if not isolation.own_accounts:
         if os.geteuid() != 0:
@@ -403,7 +408,7 @@ def accounts_beside(
     if not others:
         raise RunError("every account for trainings is in use", hint=HINT)
     try:
-        # what one may, each may
+        # all accounts have the same rights, so one trial is enough
         _try(others[0], processes, interpreter)
     except BaseException:
         for account in others:
@@ -413,12 +418,13 @@ def accounts_beside(
 
 
 def _refuse_shared(isolation: Isolation) -> None:
-    """By what two runs share they could agree on a number while both live."""
+    """Raise `RunError` if two living runs share something through which they could communicate."""
     shared = [
         separation.value
         for separation in Separation
         if separation not in isolation.own
-        # a cache that goes at the end is none between two that live
+        # emptying the cache at the end of a run does not separate two runs that live at the same
+        # time
         and separation is not Separation.CACHE
         and (separation is not Separation.NETWORK or not isolation.network)
     ]
@@ -428,7 +434,7 @@ def _refuse_shared(isolation: Isolation) -> None:
 
 
 def _try(account: Credentials | None, processes: Processes, interpreter: str) -> None:
-    """A file in one folder, read at the path of another; raises `RunError` where it cannot be."""
+    """Show a file of one folder at the path of another; raises `RunError` if that fails."""
     with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as folder:
         source, target = (Path(folder) / name for name in ("source", "target"))
         for path in (source, target):

@@ -1,16 +1,17 @@
-"""Accounts for trainings: held by one gate at a time, and nothing left of them.
+"""Accounts for trainings: each is held by one gate at a time, and nothing of it is left behind.
 
-When a run returns its account, all its processes are ended and its files are wiped from the
-folders that every account may write in. So the lock is in those very folders: where two gates wipe
-one folder, in whatever containers they are, they find each other's lock there. `/run` would be each
-container's own, and so would an abstract socket where `/dev/shm` and System V objects are shared
-(`--ipc=host`); besides, a training could bind every such name, as it could lock any file that it
-may open. These files are in a folder of root's that no other account may enter.
+When a run returns its account, all its processes are killed. Its files are removed from the folders
+in which every account may write. So the lock is in those same folders. Two gates that wipe one
+folder find each other's lock there, in whichever containers they run. Other places would not do.
+`/run` differs between containers, and so does the namespace of abstract sockets, even where
+`/dev/shm` and System V objects are shared (`--ipc=host`). A training could also bind each such
+name, as it could lock any file that it may open. The lock files are in a folder of root's that no
+other account may enter.
 
-It is a `flock`: the kernel lets go of it when the process is gone, however it ended. Descriptors
-are not handed to programs that the gate starts, so a training that lives on holds nothing.
+The lock is a `flock`: the kernel releases it when the process is gone, however it ended. Programs
+that the gate starts do not inherit the descriptor, so a surviving training holds no lock.
 
-Two containers that share the table of processes and not one of the folders see only the processes.
+Two containers that share the process table but none of the folders see only each other's processes.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from gate.isolation.process_table import PROC, require_other_account
 from gate.system.files import trees
 from gate.system.files.regular_files import storage_fault, storage_faults
 
-# where every account may write files, in an image of Debian's or on a host
+# folders in which every account may write, in a Debian image or on a host
 FILE_FOLDERS = tuple(
     Path(name)
     for name in ("/tmp", "/var/tmp", "/dev/shm", "/run/lock")  # noqa: S108 - wiped, not used
 )
-# the last holds message queues
+# the last contains message queues
 SHARED_FOLDERS = (*FILE_FOLDERS, Path("/dev/mqueue"))
 # ipcrm(1)'s switches for the three kinds of System V objects, by the name of their table
 SYSTEM_V = {"shm": "--shmem-id", "sem": "--semaphore-id", "msg": "--queue-id"}
@@ -45,36 +46,37 @@ REMOVAL_SECONDS = 10.0
 
 
 def remove_residue(account: Credentials, folders: tuple[Path, ...] = SHARED_FOLDERS) -> None:
-    """Remove every entry of the account's in the shared folders, and its System V objects.
+    """Remove every entry of the account in the shared folders, and its System V objects.
 
-    Call it when no process of that account lives. No link is followed, nothing of another account
-    is touched. Raises `StorageError` or `RunError` when something stays.
+    Call it when no process of the account lives. It follows no link and touches nothing of other
+    accounts. Raises `StorageError` or `RunError` if something cannot be removed.
     """
     require_other_account(account)
     for folder in folders:
         for entry in _entries_of(account.uid, folder):
             with storage_faults("removing", entry):
-                # only after its processes are gone: nobody can put a link in the place of a folder
-                # meanwhile
+                # safe only because the account's processes are gone: none can swap a folder for a
+                # link
                 trees.remove_tree(entry)
     _remove_system_v(account)
 
 
 def _entries_of(uid: int, folder: Path) -> Iterator[Path]:
-    """Entries that belong to `uid`, also in root's own folders that every account may write in.
+    """Yield entries that belong to `uid`, including those in root's world-writable folders.
 
-    Not in those of a third account: it could put a link in the place of its folder meanwhile.
+    Folders of a third account are not searched: it could swap its folder for a link meanwhile.
     """
     pending = [folder]
     while pending:
         current = pending.pop()
-        # a link, gone meanwhile, or not on this machine
+        # a link, an entry that is gone meanwhile, or a folder that this machine lacks
         gone = suppress(FileNotFoundError, NotADirectoryError)
         with gone, trees.open_folder(current) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 with gone:
                     facts = entry.stat(follow_symlinks=False)
-                    # the entry's own owner: a folder of root's may hold files of everybody
+                    # check the entry's owner, not the folder's: a folder of root's may contain
+                    # files of everybody
                     if facts.st_uid == uid:
                         yield current / entry.name
                     elif _open_to_all(facts):
@@ -87,7 +89,10 @@ def _open_to_all(facts: os.stat_result) -> bool:
 
 
 def _remove_system_v(account: Credentials) -> None:
-    """As that account: root in a container may not remove what is another's."""
+    """Remove the account's System V objects, as that account.
+
+    In a container root may not remove objects of another account.
+    """
     switches = [f"{SYSTEM_V[kind]}={number}" for kind, number in _system_v_of(account.uid)]
     if not switches:
         return
@@ -113,7 +118,7 @@ def _remove_system_v(account: Credentials) -> None:
 
 
 def _system_v_of(uid: int) -> Iterator[tuple[str, int]]:
-    """Kind and number of every object that the account owns or made, from /proc/sysvipc."""
+    """Yield kind and number of each object that the account owns or created, from /proc/sysvipc."""
     for kind in SYSTEM_V:
         try:
             head, *rows = (PROC / "sysvipc" / kind).read_text("ascii").splitlines()
@@ -125,23 +130,23 @@ def _system_v_of(uid: int) -> Iterator[tuple[str, int]]:
             numbers = [int(word) for word in row.split()]
             facts = dict(zip(columns, numbers, strict=True))
             if uid in {facts["uid"], facts["cuid"]}:
-                # each table has its own name for its second column, the identity
+                # the identity is the second column, which has a different name in each table
                 yield kind, numbers[1]
 
 
 LOCKS = "repro-gate-accounts"
-# O_NOFOLLOW: the folder is root's, yet a link there would have root open what it leads to.
+# O_NOFOLLOW: the folder is root's, but root must never open what a link points to
 LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-# the locks of this process by account; they are let go when it ends, at the latest
+# the locks of this process by account; the kernel releases them when the process ends
 _held: Final[dict[int, ExitStack]] = {}
 
 
 def acquire_uid(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
-    """Take an account for this process; False when another process has it, or this one already.
+    """Lock an account for this process; return False if it is locked already, here or elsewhere.
 
-    Raises `StorageError` or `RunError` where no lock can be had: better no training than one whose
-    processes another gate may end.
+    Raises `StorageError` or `RunError` if no lock can be made: no training is better than one whose
+    processes another gate may kill.
     """
     with ExitStack() as taken:
         number = 0
@@ -153,12 +158,12 @@ def acquire_uid(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
             taken.callback(os.close, lock)
             with storage_faults("locking", place / LOCKS):
                 try:
-                    # not waited for: there are other accounts,
-                    # and a gate may hold this one for an hour
+                    # do not wait: there are other accounts, and a gate may hold this one for an
+                    # hour
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     return False
-                # what tidies /tmp by age leaves a young file alone
+                # programs that clean /tmp by age leave a young file alone
                 os.utime(lock)
         if not number:
             raise RunError(
@@ -171,18 +176,18 @@ def acquire_uid(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
 
 
 def release_uid(uid: int) -> None:
-    """Give an account back; nothing happens when this process does not hold it."""
+    """Release an account; does nothing if this process does not hold it."""
     held = _held.pop(uid, None)
     if held is not None:
         held.close()
 
 
 def _open_lock(place: Path, uid: int) -> int | None:
-    """The descriptor of an account's file there; None where a training can leave nothing."""
+    """Return a descriptor of an account's lock file, or None where a training can leave no file."""
     try:
         shared = os.open(place, trees.FOLDER_FLAGS)
     except (FileNotFoundError, NotADirectoryError):
-        # not on this machine; nothing is wiped behind a link
+        # not on this machine, or a link, behind which nothing is wiped
         return None
     try:
         return _file_of(uid, shared, place / LOCKS)
@@ -196,12 +201,12 @@ def _open_lock(place: Path, uid: int) -> int | None:
 
 def _file_of(uid: int, shared: int, path: Path) -> int:
     with suppress(FileExistsError):
-        # /tmp is anybody's: who made the folder is only believed after the look below
+        # anybody can create this folder in /tmp, so it is trusted only after the check below
         os.mkdir(LOCKS, 0o700, dir_fd=shared)
     with trees.open_folder(LOCKS, within=shared) as locks:
         facts = os.fstat(locks)
-        # another user's folder could hold a file that stays locked, or hand out two
-        # locks
+        # another user could keep a file locked in it, or replace a file so that two gates get a
+        # lock
         if facts.st_uid != os.geteuid() or facts.st_mode & OTHERS_MAY_WRITE:
             raise RunError(
                 f"{path} is not private to the gate: its owner is account {facts.st_uid}",

@@ -1,4 +1,4 @@
-"""The gate's side of a process that answers questions: started, asked, and never left behind."""
+"""The gate's side of an answering process: starts it, asks it, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ KEPT_BYTES = 64 * 1024
 
 
 class LocalAnsweringProcess:
-    """A running process whose program is `server.serve`; questions are answered one at a time.
+    """A running process whose program is `server.serve`; it answers one question at a time.
 
-    It is asked from whatever thread, belongs to no training's family, and ends when this process
+    Any thread may ask. The process belongs to no training's family, and ends when this process
     does, however that ends.
     """
 
     def __init__(self, request: ProcessRequest, interrupts: StopSignals) -> None:
-        """Start it and do not wait for it. The number of its socket is the last word of its argv.
+        """Start the process without waiting for it; its socket's number becomes its last argument.
 
-        Time and output of each answer are bounded as the request says. Raises `RunError` when it
+        The request bounds the time and the output of each answer. Raises `RunError` if the process
         cannot be started.
         """
         self._request = request
@@ -56,6 +56,8 @@ class LocalAnsweringProcess:
     def _begin(self) -> None:
         self._ready = False
         self._ends = ExitStack()
+        # SOCK_SEQPACKET keeps messages apart. The gate closes its copy of `theirs` after the start,
+        # or it would never see the end of the process.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, self._interrupts.deferred(), closed_memory(), ExitStack() as ends:
             self._control = ends.enter_context(ours)
@@ -68,9 +70,10 @@ class LocalAnsweringProcess:
             self._ends = ends.pop_all()
 
     def wait_until_ready(self) -> None:
-        """Return when it has imported all that it needs; it has read nothing untrusted then.
+        """Return when the process has imported all that it needs.
 
-        Raises `RunError` with the last line that it printed when it ended instead.
+        It has read nothing untrusted by then. If it ended instead, raises `RunError` with the last
+        line that it printed.
         """
         if self._ready:
             return
@@ -86,12 +89,12 @@ class LocalAnsweringProcess:
             )
 
     def ask(self, question: bytes) -> ProcessResult:
-        """What a child answered or printed, and how it ended.
+        """Return what a child answered or printed, and how it ended.
 
-        After a time-out, and where a child took it along or left a process, another is started for
-        the next question. Raises `RunError` as the start and `wait_until_ready` do.
+        The next question gets a new process if this one timed out or died, or if the child left a
+        process behind. Raises `RunError` if the process cannot be started or does not become ready.
         """
-        # memory is closed while the child lives: it may have the gate's own account
+        # closed while the child lives, because the child may run under the gate's own account
         with self._one_at_a_time, closed_memory():
             if self._process.poll() is not None:
                 self.end()
@@ -100,7 +103,7 @@ class LocalAnsweringProcess:
                 self.wait_until_ready()
                 result = self._asked(question)
             except BaseException:
-                # an answer that nobody took would be taken for that to the next question
+                # a pending answer would be taken for the answer to the next question
                 self.end()
                 raise
             if result.timed_out or self._strays():
@@ -108,7 +111,7 @@ class LocalAnsweringProcess:
             return result
 
     def end(self) -> None:
-        """End it, and all that it started; raises `RunError` when something of it lives on."""
+        """End the process and all that it started; raises `RunError` if one of them survives."""
         with self._interrupts.deferred():
             self._ends.close()
 
@@ -133,28 +136,33 @@ class LocalAnsweringProcess:
         )
 
     def _send(self, question: bytes, writing: int) -> None:
-        # a file, handed over whole: through the socket, a long question would wait for its reader
+        # the question goes in a file, complete: through the socket a long one would wait for its
+        # reader
         with tempfile.TemporaryFile(buffering=0) as asked:
             view = memoryview(question)
             while view:
                 view = view[asked.write(view) :]
-            # a process that is gone is reported by its end, which is looked for next
+            # ignored here, because the wait that follows notices that the process is gone
             with suppress(BrokenPipeError, ConnectionResetError):
                 socket.send_fds(self._control, [ASKED], [asked.fileno(), writing])
 
     def told_status(self, seconds: float) -> int | None:
-        """The exit code of the child, or that of the process itself when it is gone."""
+        """Return the exit code of the child, or of the process itself if it is gone.
+
+        None means that neither ended within `seconds`.
+        """
         status = self._status_within(seconds)
         if status is None:
             return None
         if len(status) == STATUS.size:
             (code,) = STATUS.unpack(status)
             return int(code)
+        # no status: the process itself is ending, so its own exit code is the answer
         self._kill()
         return self._process.wait()
 
     def _status_within(self, seconds: float) -> bytes | None:
-        """The next message; empty when there will be none, None when none came in time."""
+        """Return the next message; empty if none will come, None if none came in time."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         if not poller.poll(seconds * 1000):
@@ -164,7 +172,10 @@ class LocalAnsweringProcess:
         return b""
 
     def _printed(self) -> bytes:
-        """What it printed itself: nothing, unless it could not start. Only after its end."""
+        """Return what the process itself printed: nothing, unless it could not start.
+
+        Call it only after the end of the process.
+        """
         assert self._process.stdout is not None  # noqa: S101 - started with a pipe
         os.set_blocking(self._process.stdout.fileno(), False)
         with suppress(BlockingIOError):
@@ -172,21 +183,22 @@ class LocalAnsweringProcess:
         return b""
 
     def _strays(self) -> bool:
-        """Whether the last child left a process, which could wait for the next child."""
+        """Return whether the last child left a process, which could affect the next child."""
         itself = {self._process.pid}
         if self._account is not None:
             return bool(owned_by(self._account.uid) - itself)
         return bool(descendants(self._process.pid))
 
     def _kill(self) -> None:
-        """SIGKILL to it, its children, and all of its account; never waits long."""
+        """Send SIGKILL to the process group and to all descendants, without waiting."""
+        # list them first: once the parent is dead, its children have another parent
         children = descendants(self._process.pid)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         kill(children)
 
     def _leave(self) -> None:
-        """The last one alive, and the entry in the table of those apart."""
+        """End every process that is left, and remove the process from `apart`."""
         self._kill()
         left: frozenset[int] = frozenset()
         with suppress(subprocess.TimeoutExpired):
@@ -209,7 +221,7 @@ class LocalAnsweringProcess:
 
 
 class _Waiting:
-    """The end of one child, looked for as `FollowedOutput` asks."""
+    """Waits for the end of one child, in the form that `FollowedOutput` needs."""
 
     def __init__(self, process: LocalAnsweringProcess) -> None:
         self._process = process

@@ -1,12 +1,13 @@
-"""Inside the process that is asked: it forks a child for each question, and reads nothing itself.
+"""The program of an answering process, which forks a child for each question.
 
-All that an answer needs was imported before, so that a child starts in a few milliseconds. What is
-untrusted is read by a child alone, which limits itself first and ends with its answer; its memory
-is a copy, and nothing that it learns or breaks is there for the next one.
+The process itself reads nothing. Everything that an answer needs is imported first, so a child
+starts in a few milliseconds. Only a child reads untrusted data (rule T5). It limits itself first
+and ends with its answer. Its memory is a copy, so whatever it learns or breaks is gone before the
+next question.
 
-A question comes as one byte on the control socket with two descriptors: a file to read it from,
-and a pipe for the answer and for all that the child prints. What comes back on the socket is the
-child's exit status alone.
+A question is one byte on the control socket with two descriptors: a file that contains the
+question, and a pipe for the answer and for all that the child prints. Only the child's exit status
+comes back on the socket.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ MAX_QUESTION_BYTES: Final = 4 * 1024 * 1024
 def serve(control: int, answer: Answer) -> None:
     """Answer questions until the other end of the socket is closed, then return.
 
-    `answer` is called in a child, and gets the bytes of a question. Only for a process without
-    other threads.
+    `answer` is called in a child with the bytes of a question. The process must have no other
+    threads, because it forks.
     """
-    # of this process and of its children: none of them may look into another by /proc, or trace it
+    # children inherit this: no process of the account may read another through /proc, or trace it
     process_control(PR_SET_DUMPABLE, 0)
     ended, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    # the default would not wake anybody; the byte in the pipe is all that is wanted
+    # SIGCHLD is ignored by default and would wake nobody; the handler does nothing, because the
+    # byte in the wake-up pipe is enough
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # else the first look for garbage in each child would copy every page
+    # otherwise the first garbage collection in each child would touch, and so copy, every page
     gc.collect()
     gc.freeze()
-    # whoever started this may have paused it for its imports
+    # the caller may have switched collection off for its imports
     gc.enable()
     with socket.socket(fileno=control) as asking:
         asking.send(READY)
@@ -72,10 +74,10 @@ def serve(control: int, answer: Answer) -> None:
 
 
 def _status_of(child: int, ended: int, control: int) -> int | None:
-    """How the child ended; None when nobody waits for that any more, and it was killed."""
+    """Return the child's exit code; if the asking process is gone, kill the child, return None."""
     poller = select.poll()
     poller.register(ended, select.POLLIN)
-    # nothing is asked while a question is open: what comes is the end of the asking process
+    # no question comes while one is open, so an event here means that the asking process is gone
     poller.register(control, select.POLLIN)
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -90,7 +92,7 @@ def _status_of(child: int, ended: int, control: int) -> int | None:
 
 
 def _in_child(answer: Answer, question: int, already_answered: int) -> NoReturn:
-    """Answer one question and end; whatever happens, the loop of the parent is not gone on with."""
+    """Answer one question and end the process; never return into the parent's loop."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -98,12 +100,12 @@ def _in_child(answer: Answer, question: int, already_answered: int) -> NoReturn:
             os.dup2(descriptor, number)
         os.close(question)
         os.close(already_answered)
-        # garbage ends with the answer: looking for it takes as long as reading 10^5 lines does, and
-        # longer for each line the more there are
+        # Garbage goes when the child ends. Collecting it takes as long as reading 10^5 lines, and
+        # the cost per line grows with their number.
         gc.disable()
         asked = _question()
-        # before the first untrusted byte: from here on memory is bounded, no file can be written,
-        # and no process can be started that would outlive this one
+        # Before the first untrusted byte: from here on memory is bounded, no file can be written,
+        # and no process can be started that would outlive this one.
         confine_child()
         _write(answer(asked))
     except BaseException:  # noqa: BLE001 - told on the pipe, and the exit code says that it failed
@@ -114,13 +116,13 @@ def _in_child(answer: Answer, question: int, already_answered: int) -> NoReturn:
 
 
 def _question() -> bytes:
-    """All of the file: its place may be anywhere, since whoever wrote it shares it."""
+    """Return the whole question file; pread, because the writer shares the file's offset."""
     size = min(os.fstat(0).st_size, MAX_QUESTION_BYTES)
     return os.pread(0, size, 0)
 
 
 def _write(data: bytes) -> None:
-    """Straight to the pipe: no buffer whose end a crash could swallow."""
+    """Write straight to the pipe: a crash could lose the end of a buffer."""
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]

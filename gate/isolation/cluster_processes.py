@@ -1,9 +1,9 @@
-"""Runs on the nodes of a cluster: one job holds them, each run is a step of it.
+"""Runs on the nodes of a cluster: one job holds the nodes, and each run is a step of the job.
 
-A step starts a small shell script on every node, from the shared folder. The script makes the
-run's own folders on the node's own disk, waits until the node sees the run's files, and starts the
-training with the gate's list of variables and nothing else. What the training leaves stays on its
-node until `Cluster.collect` has a second step read it there.
+A step starts a small shell script on every node, from the shared folder. The script creates the
+run's folders on the node's own disk and waits until the node sees the run's files. Then it starts
+the training with the gate's list of variables and no others. What the training leaves stays on its
+node until `Cluster.collect` starts a second step that reads it there.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ from gate.text.untrusted_text import safe_line
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 REPORTS: Final = "nodes"
 STARTS: Final = "start"
-# what a new file takes to be seen elsewhere: NFS keeps what it knows of a folder for up to 60 s,
-# see acdirmax in nfs(5)
+# how long another node may not see a new file: NFS caches a folder's attributes for up to 60 s (see
+# acdirmax in nfs(5))
 VISIBLE_SECONDS: Final = 90
 COLLECT_SECONDS: Final = 1800.0
 COMPLETING_SECONDS: Final = 20.0
-# less than a runner waits between its first and its second signal
+# less than a runner waits between its first and second signal
 CLEAR_SECONDS: Final = 3.0
 COLLECT_OUTPUT: Final = 64 * 1024
 NODE_LIST_LIMIT: Final = 20
 # below Linux's own range for outgoing connections (ip_local_port_range)
 PORTS: Final = range(20_000, 32_000)
-# besides these the job's own limit leaves room for a diagnosis
+# how many more runs than planned the job's time limit allows, for a diagnosis
 EXTRA_RUNS: Final = 4
 SPARE_SECONDS: Final = 300.0
-# looks for no garbage in what it imports: that is a quarter of its start
+# garbage collection is off because it would take a quarter of the program's start
 COLLECT = (
     "import gc, sys; gc.disable(); sys.path += sys.argv[1:-3]; "
     "from gate.pipelines.node_collector import main; main(*sys.argv[-3:])"
@@ -72,7 +72,10 @@ COLLECT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allocation:
-    """A running job with its nodes, in the order of their numbers."""
+    """A running job and its nodes, in the order of the node numbers.
+
+    `address` is where the first node can be reached.
+    """
 
     job: str
     nodes: tuple[str, ...]
@@ -80,14 +83,14 @@ class Allocation:
 
     @property
     def described(self) -> str:
-        """For the person who waits."""
+        """The job and its nodes, for the person who waits."""
         shown = ", ".join(self.nodes[:NODE_LIST_LIMIT])
         more = ", ..." if len(self.nodes) > NODE_LIST_LIMIT else ""
         return f"job {self.job} on {shown}{more}"
 
 
 class Cluster:
-    """The nodes of one gate call; `run` marks its job, so that a later call can find it."""
+    """The nodes of one gate call; `run` marks the job, so that a later call can find it."""
 
     def __init__(
         self,
@@ -96,28 +99,28 @@ class Cluster:
         interrupts: StopSignals,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Nothing is asked for yet; `variables` are the gate's own."""
+        """Ask for no nodes yet; `variables` are the gate's own environment."""
         self.scheduler: Scheduler = Slurm(variables)
         self._variables = variables
         self._run = run
         self._interrupts = interrupts
         self._pause = pause
         self._jobs: list[str] = []
-        # by whether they are those of the repeat that goes to other nodes
+        # the key is True for the nodes of the repeat on other nodes
         self._nodes: dict[bool, Allocation] = {}
         self._uncollected: ClusterStep | None = None
 
     def choose(self, settings: ClusterSettings) -> None:
-        """Ask the scheduler of the settings from now on.
+        """Use the scheduler that the settings name from now on.
 
-        Raises `RunError` where one of its programs is missing here.
+        Raises `RunError` if one of its programs is missing on this machine.
         """
         imports = import_folders()
         if settings.programs is not None:
             folder = Path(settings.folder or "/")
             self.scheduler = OwnPrograms(settings.programs, folder, self._variables, imports)
         if settings.pod is not None:
-            # what speaks HTTP is slow to import, and most calls have no such cluster
+            # the HTTP client is slow to import, and most calls use no such cluster
             from gate.isolation.kubernetes import Kubernetes  # noqa: PLC0415
 
             self.scheduler = Kubernetes(settings, settings.pod, self._variables, imports)
@@ -131,15 +134,16 @@ class Cluster:
         *,
         elsewhere: bool = False,
     ) -> Allocation:
-        """Wait in the queue for the nodes of so many runs; `elsewhere` are none of the first ones.
+        """Submit a job for this many runs, and wait in the queue for its nodes.
 
-        Raises `RunError` where they do not come in time: the call then gives back what it has.
+        With `elsewhere` the job must not get a node of the first allocation. Raises `RunError` if
+        the nodes do not come in time; the call then gives back what it has.
         """
         assert settings.folder is not None  # noqa: S101 - its settings demand one; tells the checker
         first = self._nodes[False].nodes if elsewhere else ()
         extra = 0 if elsewhere else EXTRA_RUNS
         seconds = settings.run_seconds * (runs + extra) + SPARE_SECONDS
-        # a signal between the two would leave a job that nobody cancels
+        # a signal between submission and append would leave a job that nobody cancels
         with self._interrupts.deferred():
             owner, folder = this_owner(self._run), Path(settings.folder)
             job = self.scheduler.submit(settings, owner, seconds, folder, first)
@@ -159,7 +163,7 @@ class Cluster:
         return allocation
 
     def cancel_orphans(self, say: Callable[[str], object]) -> tuple[str, ...]:
-        """Cancel the jobs of calls of this machine that were killed; the runs of those calls."""
+        """Cancel jobs of killed gate calls of this machine; return the marks of those calls."""
         orphans = self.scheduler.orphans()
         for job, _ in orphans:
             say(f"cluster: cancelling job {job}, whose gate call ended without doing so")
@@ -187,7 +191,7 @@ class Cluster:
         return state
 
     def nodes(self, step: ClusterStep) -> Allocation:
-        """Where a run goes."""
+        """Return the nodes of a run; raises `RunError` if none are allocated yet."""
         if step.elsewhere not in self._nodes:
             raise RunError(
                 "a run was started on a cluster before there were nodes",
@@ -196,9 +200,9 @@ class Cluster:
         return self._nodes[step.elsewhere]
 
     def refuse_lost(self, step: ClusterStep) -> None:
-        """Raise `RunError` where the nodes are not what they were when the job began.
+        """Raise `RunError` if the nodes are no longer those with which the job began.
 
-        Whatever a run did then, it is no result: a step on other nodes, or half of one, would be
+        The run's result is then void: a step on different nodes, or half a step, would otherwise be
         compared with a whole one.
         """
         job = self.nodes(step).job
@@ -208,7 +212,7 @@ class Cluster:
 
     def _ended(self, job: str, state: JobState) -> RunError:
         until = time.monotonic() + COMPLETING_SECONDS
-        # why it ended is said once all of its processes are gone
+        # the scheduler reports the reason only after all processes of the job are gone
         while state.state == COMPLETING and time.monotonic() < until:
             self._pause(0.3)
             state = self.scheduler.state(job)
@@ -220,9 +224,9 @@ class Cluster:
         return RunError(f"the cluster ended job {job}: {why}", hint=HINT)
 
     def collect(self, step: ClusterStep) -> None:
-        """Have each node read what a run left on it, and report into the shared folder.
+        """Have each node read what a run left there, and report into the shared folder.
 
-        Raises `RunError` where the nodes were lost, or one of them could not report.
+        Raises `RunError` if the nodes were lost, or if one of them could not report.
         """
         self.refuse_lost(step)
         words = self.scheduler.step(self.nodes(step).job, step.settings, 1)
@@ -237,7 +241,7 @@ class Cluster:
                 f"the nodes did not report in {COLLECT_SECONDS:g} s what the run left", hint=HINT
             ) from error
         if done.returncode != 0:
-            # a node that was lost meanwhile is the better reason
+            # if a node was lost meanwhile, that is the better reason
             self.refuse_lost(step)
             text = done.stdout[-COLLECT_OUTPUT:].decode("utf-8", "replace")
             raise RunError(
@@ -250,7 +254,7 @@ class Cluster:
         self._uncollected = None
 
     def end_steps(self) -> None:
-        """End what still runs on the nodes; the nodes stay."""
+        """End what still runs on the nodes; keep the nodes."""
         self.scheduler.cancel(*(step for job in self._jobs for step in self.scheduler.steps(job)))
 
     def kill(self) -> None:
@@ -259,29 +263,29 @@ class Cluster:
             self.scheduler.cancel_at_once(job)
 
     def release(self) -> None:
-        """Give the nodes back; nothing happens where there are none."""
+        """Give the nodes back; does nothing if there are none."""
         if self._uncollected is not None:
             self._clear_nodes(self._uncollected)
         jobs, self._jobs, self._nodes = self._jobs, [], {}
         self.scheduler.cancel(*jobs)
 
     def _clear_nodes(self, left: ClusterStep) -> None:
-        """Remove what a run that was ended left on the nodes, as far as that is quick."""
+        """Remove what an ended run left on the nodes, if that is quick."""
         step = self.scheduler.step(self.nodes(left).job, left.settings, 1)
         folder = shlex.quote(str(node_folder(self._run)))
         command = (*step, "/bin/sh", "-c", f'exec /bin/rm -rf {folder}-"$SLURM_NODEID"')
-        # what is left after that is in /tmp, for this account alone
+        # best effort: what is left is in /tmp, readable by this account alone
         with suppress(OSError, subprocess.TimeoutExpired):
             finished(command, CLEAR_SECONDS, self.scheduler.environment)
 
     def script(self, request: ProcessRequest, step: ClusterStep) -> str:
-        """What starts on every node, once a task."""
+        """Return the script that each task of the step runs on its node."""
         self._uncollected = step
         return start_script(request, step, node_folder(self._run), self.nodes(step))
 
 
 class RunningStep(RunningProcess):
-    """The client on this machine, and with it the step that it started on the nodes."""
+    """The scheduler's client on this machine, together with its step on the nodes."""
 
     def __init__(
         self,
@@ -294,12 +298,12 @@ class RunningStep(RunningProcess):
         self._ending = False
 
     def _family(self, rows: tuple[ProcessFacts, ...]) -> frozenset[int]:
-        # a program that waits for the job goes on, and so does what it starts meanwhile
+        # the program that waits for the job must go on, and so must its children, even new ones
         others = (descendants(pid, rows) for pid in self._family_before)
         return super()._family(rows).difference(*others)
 
     def end(self, take: Take) -> None:
-        """End the client, and what it leaves on the nodes."""
+        """End the client and, if it had not ended by itself, its steps on the nodes."""
         ended = self.ended()
         self._ending = True
         super().end(take)
@@ -307,7 +311,7 @@ class RunningStep(RunningProcess):
             self._cluster.end_steps()
 
     def kill(self) -> None:
-        """For a second signal: the whole job goes with it."""
+        """Kill the client; outside `end`, which means a second signal, give the job back too."""
         super().kill()
         if not self._ending:
             self._cluster.kill()
@@ -322,21 +326,21 @@ class ClusterProcesses(GroupedProcesses):
         self.cluster = cluster
 
     def begin(self, request: ProcessRequest) -> RunningStep:
-        """Start a step; raises `RunError` when `srun` cannot be started."""
+        """Start a step; raises `RunError` if `srun` cannot be started."""
         step = request.step
         assert step is not None  # noqa: S101 - what has none goes elsewhere; tells the checker
         self.cluster.refuse_lost(step)
         script = step.root / STARTS / f"{step.token}.sh"
         text = self.cluster.script(request, step).encode()
         writing.write_new(script, (text,), 0o600, make=True)
-        # last of all, so that a node that sees it sees the rest
+        # written last, so a node that sees this file sees the run's other files too
         writing.write_new(ready_file(step), (), 0o600, make=False)
         words = self.cluster.scheduler.step(
             self.cluster.nodes(step).job, step.settings, step.settings.tasks_per_node
         )
         seen = shlex.quote(str(script))
         waits = _until(f"[ -r {seen} ]", "the run's start script")
-        # programs of a scheduler's that nobody waits for, and what they left running here
+        # the scheduler's own programs on this machine, and their children, are no part of this run
         before = descendants(os.getpid())
         return RunningStep(
             start_process(
@@ -353,24 +357,24 @@ class ClusterProcesses(GroupedProcesses):
 
 
 def new_step(settings: ClusterSettings, root: Path, *, elsewhere: bool) -> ClusterStep:
-    """A step of one run below `root`, under a name that no other has."""
+    """Return a step for one run, with its folder `root` and a unique token."""
     return ClusterStep(
         settings=settings,
         root=root,
         token=secrets.token_hex(8),
         elsewhere=elsewhere,
-        # of its own for each run: what an earlier one left may still hold the port
+        # a new port for each run: a process left by an earlier run may still hold the old one
         port=random.SystemRandom().choice(PORTS),
     )
 
 
 def ready_file(step: ClusterStep) -> Path:
-    """What says to a node that it sees all files of a run."""
+    """Return the file whose presence tells a node that it sees all files of a run."""
     return step.root / STARTS / f"{step.token}.ready"
 
 
 def import_folders() -> Iterable[str]:
-    """Where this process imports from, its own package first."""
+    """Return the folders that this process imports from, its own package first."""
     return dict.fromkeys(
         (str(PACKAGE_ROOT), *(folder for folder in sys.path if Path(folder).is_absolute()))
     )
@@ -379,7 +383,11 @@ def import_folders() -> Iterable[str]:
 def start_script(
     request: ProcessRequest, step: ClusterStep, node: Path, allocation: Allocation
 ) -> str:
-    """A script for `/bin/sh`; every value in it is quoted."""
+    """Return the script for `/bin/sh`; every value in it is quoted.
+
+    The first task of each node creates the run's folders, and the others wait for them. `env -i`
+    gives the training the listed variables and no others (rule T1).
+    """
     base = f'{shlex.quote(str(node))}-"$SLURM_NODEID"'
     variables = {**request.env, **_rendezvous(step, allocation)}
     assigned = " \\\n    ".join(_word(f"{name}={value}") for name, value in variables.items())
@@ -412,13 +420,14 @@ exit "$code"
 
 
 def _word(text: str) -> str:
-    """One word for the shell, whatever is in it, with the node's own folder put in."""
+    """Return `text` as one quoted word for the shell, with the node's real folder put in."""
+    # in single quotes the shell treats nothing but the quote itself as special
     quoted = "'" + text.replace("'", "'\"'\"'") + "'"
     return quoted.replace(str(ON_NODE), "'\"$base\"'")
 
 
 def _until(test: str, what: str) -> str:
-    """Wait for a condition as long as a shared folder may take to show it."""
+    """Return shell code that waits for a condition as long as a shared folder may delay it."""
     script = shlex.quote(
         f"repro-gate: the shared folder (cluster.folder) did not show {what} in {VISIBLE_SECONDS} s"
     )
@@ -430,7 +439,7 @@ def _until(test: str, what: str) -> str:
 
 
 def _rendezvous(step: ClusterStep, allocation: Allocation) -> dict[str, str]:
-    """How the ranks of one run find each other; torchrun reads the names that begin with PET_."""
+    """Return the variables by which ranks find each other; torchrun reads those with PET_."""
     settings = step.settings
     ranks = settings.nodes * settings.tasks_per_node
     port = str(step.port)
@@ -445,6 +454,6 @@ def _rendezvous(step: ClusterStep, allocation: Allocation) -> dict[str, str]:
         "PET_MASTER_ADDR": allocation.address,
         "PET_MASTER_PORT": port,
         "PET_RDZV_ID": step.token,
-        # one attempt: a run that was begun again is no run
+        # one attempt: a restarted run is no valid run
         "PET_MAX_RESTARTS": "0",
     }

@@ -1,4 +1,4 @@
-"""Which engine runs the training, and on how many nodes of a cluster."""
+"""The settings of a cluster: which engine runs the training, on how many nodes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pydantic import Field, field_validator, model_validator
 from gate.text.document import Document, WholeNumber
 from gate.text.image_names import IMAGE_BY_DIGEST
 
-# what sbatch may be told; all else (names, output, export, requeue, size, time) is the gate's own.
-# Not `clusters`: a job on another cluster is one that the gate's own queries do not see
+# The allowed options of sbatch; the gate sets all others itself (names, output, export, requeue,
+# size, time). `clusters` is not allowed, because the gate's queries do not see jobs of another
+# cluster.
 OPTIONS: Final = frozenset(
     (
         *("account", "partition", "qos", "reservation", "wckey", "nice", "licenses"),
@@ -22,14 +23,14 @@ OPTIONS: Final = frozenset(
         *("gres", "gpus-per-node", "gpus-per-task"),
     )
 )
-# what stands without a value
+# options without a value
 SWITCHES: Final = frozenset(("contiguous", "exclusive", "nice"))
 OPTION_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:;@=+*&|!\[\]()/-]{1,200}\Z", re.ASCII)
 PATH: Final = re.compile(r"/[A-Za-z0-9_.+/-]{1,150}\Z", re.ASCII)
-# a run's folders on the node's own disk; the script that starts it puts the real path in
+# placeholder for a run's folder on the node's own disk; the start script puts the real path in
 ON_NODE: Final = PurePosixPath("/@node@")
 OptionName = Annotated[str, Field(max_length=40)]
-# one word of Kubernetes: a name, a label with its prefix, a quantity such as 64Gi
+# a word of Kubernetes: a name, a label with its prefix, a quantity such as 64Gi
 POD_WORD: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,250}[A-Za-z0-9])?\Z", re.ASCII)
 OPTIONS_HINT: Final = "options are those of sbatch; with engine: {0}, {1}"
 PodWord = Annotated[str, Field(max_length=253)]
@@ -45,7 +46,7 @@ class ClusterEngine(StrEnum):
 
 
 def plain_path(value: str) -> str:
-    """The path; raises `ValueError` where it is relative, or a shell could read it otherwise."""
+    """Return the path; raises `ValueError` if it is relative or a shell could misread it."""
     if not PATH.match(value) or ".." in PurePosixPath(value).parts:
         message = (
             "must be an absolute path of letters, digits and . _ + - /, without '..', and "
@@ -68,7 +69,8 @@ class ClusterPrograms(Document):
     @field_validator("submit", "wait", "cancel")
     @classmethod
     def _absolute(cls, value: str) -> str:
-        # what is in the checkout is the pull request's
+        # an absolute path, because a path in the checkout would belong to the pull request (rule
+        # T2)
         return plain_path(value)
 
 
@@ -107,7 +109,7 @@ class PodSettings(Document):
     @field_validator("image", mode="before")
     @classmethod
     def _by_digest(cls, value: object) -> object:
-        # a tag may be moved to another image, and an id alone is what one machine calls it
+        # a tag can move to another image, and a bare id is valid on one machine only
         if isinstance(value, str) and "@sha256:" not in value:
             message = "must name an image by its digest: name@sha256:..."
             raise ValueError(message)
@@ -204,7 +206,7 @@ class ClusterSettings(Document):
     @field_validator("folder")
     @classmethod
     def _plain_path(cls, value: str | None) -> str | None:
-        # it is in a script that a shell reads on each node
+        # the path goes into a shell script on each node
         return None if value is None else plain_path(value)
 
     @model_validator(mode="after")
@@ -240,7 +242,7 @@ class ClusterSettings(Document):
 
     @property
     def described(self) -> str:
-        """For a message: what is asked for, such as `2 nodes (partition gpu)`."""
+        """What is asked for, as in a message: `2 nodes (partition gpu)`."""
         options = ", ".join(
             name if text is True else f"{name} {text}"
             for name, text in sorted(self.options.items())

@@ -1,10 +1,9 @@
-"""A stranger's files, read in a child of this process with the limits of the reader.
+"""Reads untrusted files in a child of this process that has the reader's limits (rule T5).
 
-For a command that a person types: a checkpoint, a package, a bundle, a settings file may come from
-anybody. The gate's reader is a program of its own, under another account, and takes half a second
-to start; this child is a copy that limits itself before it reads, and costs some milliseconds.
-What the command writes and prints is up to the parent, and so is each private key: it is not read
-before the child has ended.
+This serves commands that a person types, whose checkpoint, package, bundle or settings file may
+come from anybody. The gate's reader is a separate program under another account and takes half a
+second to start. This child is a fork that limits itself before it reads, which costs milliseconds.
+The parent alone writes, prints and reads private keys, and it reads no key before the child ends.
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ from gate.text.untrusted_text import safe_block
 
 T = TypeVar("T")
 SECONDS: Final = 120.0
-# a state of a disk that is slow, and of a processor that has no instructions for SHA-256
+# reading a checkpoint from a slow disk, on a processor without instructions for SHA-256
 SLOWEST_BYTES_A_SECOND: Final = 20_000_000
-# all files of a sharded state are open at once; what the system allows holds as well
+# all files of a sharded checkpoint are open at once; the system's own limit applies too
 MOST_SHARDS: Final = 65_536
 MAX_SIZED: Final = 100_000
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-# each of a million leaves with its path, or all that a call of hundreds of runs kept
+# for a million leaves with their paths, or all that a call of hundreds of runs kept
 LARGE_ANSWER_BYTES: Final = 1024**3
 PIECE_BYTES: Final = 1024 * 1024
 ANSWERED, FAULT, TOO_LARGE = 0, 1, 2
-# what ends a command; the parent decides what comes of it, and takes the child along
+# signals that end a command; the parent handles them and kills the child
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # linux/prctl.h
 PR_SET_PDEATHSIG: Final = 1
@@ -80,14 +79,14 @@ HINT: Final = "Name fewer or smaller files."
 
 
 class Form(Protocol[T]):
-    """How an answer is written and checked: pydantic's `TypeAdapter`, or a `PlainForm`."""
+    """How an answer is serialised and checked: pydantic's `TypeAdapter`, or a `PlainForm`."""
 
     def dump_json(self, instance: T, /) -> bytes:
-        """The answer as JSON."""
+        """Return the answer as JSON."""
         ...
 
     def validate_json(self, data: bytes, /) -> T:
-        """The answer again; `ValueError` where it has another form."""
+        """Parse an answer; raises `ValueError` if it has another form."""
         ...
 
 
@@ -101,17 +100,20 @@ def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is r
     hint: str = HINT,
     confined: bool = True,
 ) -> T:
-    """What `look` finds in a confined child, checked against `form`; `what` names it in faults.
+    """Run `look` in a confined child and return its result, checked against `form`.
 
-    The child can start no process, write no file, reach no network and take 4 GiB at most. Raises
-    the `GateError` that `look` raised, and `EvidenceError` when it takes too long or too much, or
-    crashes. Only for a process without other threads. With `confined` False the child may start
-    programs and reach the network: it reads nothing of a stranger, and holds what the parent must
-    not.
+    `what` names the input in errors. The child can start no process, write no file, use no network
+    and take 4 GiB at most. Raises the `GateError` that `look` raised, and `EvidenceError` if the
+    child takes too much time or memory, or crashes. The calling process must have no other threads.
+
+    With `confined` False the child may start programs and use the network, as a key service
+    requires. It then reads no untrusted input. Its memory ends with it, so the parent never holds
+    the key (rule T1).
     """
     reading, writing = os.pipe()
     try:
-        # held back until the child is known: whatever is raised here, it does not live on
+        # block signals until the child's number is known, so that no exception leaves a child
+        # behind
         with _held_back() as before:
             child = os.fork()
             if child == 0:
@@ -127,6 +129,7 @@ def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is r
         os.close(reading)
     if answer is None:
         raise EvidenceError(f"{what} takes longer than {seconds:g} s to read", hint=hint)
+    # the last byte is the kind: an answer that was cut short ends in a character of JSON instead
     code = answer[-1] if answer else -1
     if code == FAULT:
         raise _raised(answer[:-1])
@@ -141,14 +144,18 @@ def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is r
 
 
 def reading_seconds(*paths: Path) -> float:
-    """How long reading may take: in proportion to the files at these places, links left aside."""
+    """Return the time limit for reading these files and folders, in seconds.
+
+    It is a fixed time plus the total size over the slowest expected rate. Links are not followed.
+    """
     size_bytes = 0
     for path in paths:
         for place in (path, *islice(_files_below(path), MAX_SIZED)):
-            # its reader says what is wrong with it
+            # the reader reports what is wrong with the file
             with suppress(OSError):
                 size_bytes += place.lstat().st_size
-    # numbers are unpacked and compared too, and the child counts the time of all its threads
+    # the fixed part is for unpacking and comparing numbers, and for the time of all the child's
+    # threads
     return CPU_SECONDS + size_bytes / SLOWEST_BYTES_A_SECOND
 
 
@@ -159,7 +166,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _held_back() -> Iterator[set[signal.Signals]]:
-    """No signal that ends a command is acted on in the body; what it was before is given."""
+    """Block the signals that end a command while the body runs; yield the mask from before."""
     before = {
         signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     }
@@ -170,9 +177,9 @@ def _held_back() -> Iterator[set[signal.Signals]]:
 
 
 def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int | None) -> NoReturn:
-    """In the child: an answer and its kind; whatever happens, nothing of the parent goes on."""
+    """In the child: write an answer and its kind, then end; never return into the parent's code."""
     try:
-        # should the parent be killed, nobody would wait for the answer
+        # if the parent is killed, nobody waits for the answer
         if hasattr(library, "prctl"):
             library.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
         for number in STOPPING:
@@ -183,6 +190,7 @@ def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int |
         while view:
             view = view[os.write(writing, view) :]
     finally:
+        # after a fault that wrote no answer the parent reports a crash
         os._exit(0)
 
 
@@ -201,7 +209,7 @@ def _answered(form: Form[T], look: Callable[[], T]) -> bytes:
 
 
 def _fault(fault: GateError) -> bytes:
-    # another kind of the same root would lose its exit code on the way
+    # take the nearest known class: a class outside `KINDS` would lose its exit code
     known = next((kind.__name__ for kind in type(fault).mro() if kind.__name__ in KINDS), "")
     parts = (known, fault.message, fault.hint, *fault.details)
     return json.dumps(parts).encode("ascii") + bytes((FAULT,))
@@ -216,7 +224,7 @@ def _raised(answer: bytes) -> GateError:
         return EvidenceError("the reading process returned an invalid answer")
     name, message, hint, *details = parts
     kind = KINDS.get(name, EvidenceError)
-    # not by the kind's own way to be made: that of `InternalError` takes what was raised
+    # bypass the class's own constructor: `InternalError` takes the original exception
     fault = kind.__new__(kind)
     GateError.__init__(fault, message, hint=hint, details=tuple(details))
     return fault
@@ -224,7 +232,7 @@ def _raised(answer: bytes) -> GateError:
 
 def _crashed(what: str, code: int, hint: str) -> EvidenceError:
     if code == -signal.SIGBUS:
-        # the kernel's answer to a mapped file that another process cut
+        # the kernel sends SIGBUS when another process truncates a mapped file
         return EvidenceError(
             "a file became shorter, or its disk failed, while it was read",
             hint="Wait until the program that writes the file has ended, then run the command "
@@ -234,7 +242,7 @@ def _crashed(what: str, code: int, hint: str) -> EvidenceError:
 
 
 def _answer(reading: int, ends_at: float, most_bytes: int) -> bytes | None:
-    """All that comes; None where it takes too long."""
+    """Return all that the child writes, or None if it takes too long."""
     poller, size = select.poll(), 0
     pieces: list[bytes] = []
     poller.register(reading, select.POLLIN)

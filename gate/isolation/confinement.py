@@ -1,6 +1,6 @@
-"""What a child that answers a question may still do, and its limits: read, compute, answer.
+"""The limits of a child that answers a question: it may read, compute and answer, and no more.
 
-On top of what confines its parent; each part holds where the system has it, whoever starts it.
+They come on top of its parent's limits. A part that the system lacks is skipped; the rest holds.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from gate.isolation.kernel_calls import write_only_below
 from gate.isolation.sandbox_launcher import install_filter
 from gate.isolation.seccomp_filter import answering_filter
 
-# Room for the largest evidence that is accepted (256 MiB of lines become about 2 GiB of records)
-# and its parser; a bomb that gets past every cap of ours ends here, before the machine suffers.
+# Enough for the largest accepted evidence (256 MiB of lines become about 2 GiB of records) and its
+# parser. A decompression bomb that passes every other limit ends here, before the machine suffers.
 MEMORY_BYTES = 4 * 1024**3
-# 64 GiB of state at 200 MB/s on one core are 340 s
+# 64 GiB of saved state at 200 MB/s on one core take 340 s
 CPU_SECONDS = 900
 OPEN_FILES = 256
-# hashing starts a thread for each core: their stacks are address space too
+# hashing starts a thread for each core, and their stacks count as address space
 STACK_BYTES = 1024 * 1024
 # linux/prctl.h
 PR_SET_NO_NEW_PRIVS = 38
 LIMITS = {
     resource.RLIMIT_AS: MEMORY_BYTES,
-    # no byte can be written to any file: what a parser could be led to write goes nowhere
+    # no byte can be written to any file, so a parser cannot be tricked into writing one
     resource.RLIMIT_FSIZE: 0,
     resource.RLIMIT_CORE: 0,
 }
 
 
 def limit_this_process(cpu_seconds: int = CPU_SECONDS, open_files: int = OPEN_FILES) -> None:
-    """Bound memory and time, write no file, gain no privilege; there is no way back.
+    """Limit memory, time and open files, forbid file writes and new privileges; cannot be undone.
 
-    Where the system has no such limit or switch, the others still hold.
+    A limit that the system lacks is skipped; the others still hold.
     """
     own = {resource.RLIMIT_CPU: cpu_seconds, resource.RLIMIT_NOFILE: open_files}
     threading.stack_size(STACK_BYTES)
     for kind, most in (LIMITS | own).items():
-        # hard limits too: a soft one could be raised again by the process itself (getrlimit(2))
+        # hard limits too: the process could raise its own soft limit again (getrlimit(2))
         soft, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (_lower(soft, most), _lower(hard, most)))
     control = getattr(ctypes.CDLL(None), "prctl", None)
@@ -56,9 +56,9 @@ def _lower(now: int, most: int) -> int:
 
 
 def confine_child(cpu_seconds: int = CPU_SECONDS, open_files: int = OPEN_FILES) -> None:
-    """Bound memory and time, change no file, start no process; there is no way back."""
+    """Limit memory and time, forbid changing files and starting processes; cannot be undone."""
     limit_this_process(cpu_seconds, open_files)
-    # a kernel without Landlock: no content can be written all the same (RLIMIT_FSIZE)
+    # without Landlock in the kernel no content can be written either (RLIMIT_FSIZE)
     with suppress(OSError):
         write_only_below((), shared_memory=False)
     with suppress(OSError, RunError):

@@ -1,7 +1,7 @@
-"""The engine's configuration of a training's container: everything closed, then little opened.
+"""The engine's configuration of a training's container: everything closed, then a little opened.
 
-A folder is mounted into another container under the name that the engine knows, and a gate inside
-a container knows only its own. Its mounts tell the one from the other.
+To mount a folder into a container, the engine needs the folder's path on the engine's machine. A
+gate inside a container knows only its own path. The mounts of its container translate between them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from gate.isolation.process_request import ProcessRequest
 from gate.text.untrusted_text import safe_line
 
 MOUNT_TABLE = Path("/proc/self/mountinfo")
-# The engine keeps hostname, hosts and resolv.conf of a container in a folder named by its id, and
-# mounts them there. The host's own table names the folders of every running container too, as
-# mount points of their /dev/shm: those are not this process's (proc(5), mountinfo: fields 4 and 5).
+# The engine keeps a container's hostname, hosts and resolv.conf in a folder named by the
+# container's id, and mounts them in the container. The host's mount table also lists the folders of
+# every running container, as mount points of their /dev/shm. Those are not this process's, so the
+# pattern also checks the mount point (proc(5), mountinfo: fields 4 and 5).
 _IN_MOUNT_TABLE = re.compile(
     r"^\S+ \S+ \S+ \S*/containers/([0-9a-f]{64})/\S+ /etc/(?:hostname|hosts|resolv\.conf) ",
     re.MULTILINE,
@@ -33,14 +34,14 @@ _HOST_NAME = re.compile(r"[0-9a-f]{12}\Z")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
-    """A folder as the gate sees it, and the same folder as the engine sees it."""
+    """A folder's path as the gate sees it (`here`) and as the engine sees it (`there`)."""
 
     here: PurePosixPath
     there: PurePosixPath
 
 
 def own_ids(mount_table: str, host_name: str) -> tuple[str, ...]:
-    """The names under which an engine may know the container of this process; best first."""
+    """Return the names by which an engine may know this process's container, best first."""
     ids = dict.fromkeys(_IN_MOUNT_TABLE.findall(mount_table))
     if _HOST_NAME.match(host_name):
         ids[host_name] = None
@@ -48,7 +49,7 @@ def own_ids(mount_table: str, host_name: str) -> tuple[str, ...]:
 
 
 def this_process() -> tuple[str, ...]:
-    """`own_ids` of this process; empty outside any container, and where there is no /proc."""
+    """Return `own_ids` of this process; empty outside any container, and without /proc."""
     try:
         table = MOUNT_TABLE.read_text("utf-8", "replace")
     except OSError:
@@ -57,9 +58,10 @@ def this_process() -> tuple[str, ...]:
 
 
 def own_mounts(engine: Engine, ids: Sequence[str]) -> tuple[Mount, ...] | None:
-    """The mounts of the gate's container, or None when the engine has none: paths are then equal.
+    """Return the mounts of the gate's container.
 
-    Raises `RunError` when the engine cannot be asked.
+    None means that the engine does not know the container, so both sides use the same paths. Raises
+    `RunError` if the engine cannot be asked.
     """
     for container in ids:
         mounts = engine.mounts_of(container)
@@ -72,9 +74,10 @@ def own_mounts(engine: Engine, ids: Sequence[str]) -> tuple[Mount, ...] | None:
 
 
 def seen_by_engine(path: Path, mounts: Sequence[Mount] | None) -> str:
-    """A path of the gate as the engine names it.
+    """Return a path of the gate as the engine names it.
 
-    Raises `RunError` for a path inside the gate's own container only, which no other can mount.
+    Raises `RunError` for a path that exists in the gate's container only, since no other container
+    can mount it.
     """
     real = path.resolve()
     if mounts is None:
@@ -86,14 +89,15 @@ def seen_by_engine(path: Path, mounts: Sequence[Mount] | None) -> str:
             f"can mount it",
             hint="Put the output folder into the workspace, which the runner mounts.",
         )
-    # mounts may lie inside each other: the innermost one holds the path
+    # mounts can be nested: the innermost one contains the path
     nearest = max(holding, key=lambda mount: len(mount.here.parts))
     return str(nearest.there / real.relative_to(nearest.here))
 
 
 TMP_BYTES = 1024**3
-# What an engine hides by itself (moby's oci/defaults.go), since a list replaces its own; then what
-# tells of other containers: rows of locks that belong to no process, and counts of the machine.
+# Paths to hide. The first are an engine's defaults (moby's oci/defaults.go), repeated because this
+# list replaces them. The others show other containers: rows of locks that belong to no process, and
+# counts of the whole machine.
 HIDDEN = (
     *(
         f"/proc/{name}"
@@ -103,18 +107,18 @@ HIDDEN = (
     *("/sys/devices/virtual/powercap", "/sys/firmware"),
     *map(str, (*COUNTERS, *COUNTING_FOLDERS)),
 )
-# said in full: what an engine makes of "gpu" alone is its own default
+# listed in full, because "gpu" alone leaves the others to the engine's default
 CAPABILITIES = ("gpu", "compute", "utility")
 
 
 def container_config(
     request: ProcessRequest, container: TrainingContainer, source: Callable[[Path], str]
 ) -> dict[str, Any]:
-    """The body of the engine's `POST /containers/create`.
+    """Return the body of the engine's `POST /containers/create`.
 
-    Folders have the same path inside as for the gate, so one path never means two things, except
-    for declared data; `source` answers what the engine calls a folder. The image's own entry point
-    and health check are off.
+    Folders have the same path inside as for the gate, so that one path never means two things.
+    Declared data is the exception. `source` returns the engine's path of a folder. The image's
+    entry point and health check are switched off.
     """
     account = request.credentials
     assert account is not None  # noqa: S101 - a training container always has one; tells the checker
@@ -124,8 +128,8 @@ def container_config(
         "Cmd": [],
         "Env": [f"{name}={value}" for name, value in sorted(request.env.items())],
         "WorkingDir": str(request.workdir),
-        # the only name that resolves without a network: ranks ask for each other by the machine's
-        # own, and two runs must not see two
+        # The only name that resolves without a network. Ranks connect to the machine's own name,
+        # which must be the same in both runs.
         "Hostname": "localhost",
         "User": f"{account.uid}:{account.gid}",
         "Labels": {RUN_LABEL: container.run},
@@ -144,19 +148,19 @@ def _host_config(
     assert account is not None  # noqa: S101 - as above
     memory = limits.memory_bytes or 0
     return {
-        # never "host", which would show it what listens on the machine's own loopback
+        # never "host", which would expose services on the machine's loopback
         "NetworkMode": "bridge" if request.network else "none",
-        # of the bounding set too, so that no program of the image can take one up again
+        # removed from the bounding set too, so no program of the image can regain one
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "Privileged": False,
         "ReadonlyRootfs": True,
         "MaskedPaths": list(HIDDEN),
-        # shared memory of its own: otherwise that of the host or of another run
+        # its own shared memory, not that of the host or of another run
         "IpcMode": "private",
         "PidsLimit": limits.pids,
         "Memory": memory,
-        # the sum of memory and swap: equal to the memory, there is no swap
+        # the sum of memory and swap: equal to the memory, so there is no swap
         "MemorySwap": memory,
         "ShmSize": limits.shm_bytes,
         "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
@@ -177,9 +181,10 @@ def _host_config(
             ),
         ],
         "DeviceRequests": _devices(container.gpus),
-        # the first process of a container ignores most signals: let that be none of the training's
+        # the kernel ignores most signals to a container's first process, so that must not be the
+        # training
         "Init": True,
-        # the gate itself keeps what is printed, up to its limit
+        # the gate keeps the output itself, up to its limit
         "LogConfig": {"Type": "none"},
         "GroupAdd": [str(gid) for gid in account.groups],
         "RestartPolicy": {"Name": "no"},
@@ -189,9 +194,9 @@ def _host_config(
 def _mount(
     path: Path, source: Callable[[Path], str], *, read_only: bool, of: Path
 ) -> dict[str, Any]:
-    """A bind mount; unlike `Binds`, a source that is missing is an error and not made.
+    """Return a bind mount of the gate's path `of` at `path`.
 
-    `of` is the gate's own path of what is seen there.
+    Unlike `Binds`, it fails on a missing source instead of creating it.
     """
     return {"Type": "bind", "Source": source(of), "Target": str(path), "ReadOnly": read_only}
 

@@ -1,7 +1,7 @@
-"""A training's container: started, followed, removed, and what it prints taken apart.
+"""A training's container: started, followed and removed; its output is unpacked from frames.
 
-The gate stays where it is, in its own container or outside any, and asks the engine for another one
-beside it. Nothing of the gate is in there but the folders of the run and the harness.
+The gate stays in its own container or outside any, and asks the engine for another one beside it.
+Of the gate's files that container sees the folders of the run and the harness, and nothing else.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ HEADER_BYTES = 8
 
 
 class Frames:
-    """Output without the headers of the engine's stream; a header or its data may come in pieces.
+    """Removes the frame headers from the engine's output stream, which arrives in arbitrary pieces.
 
-    A header is one byte for the stream, three of zero, and the length of its data, big endian
+    A header is one byte for the stream, three zero bytes, and the length of its data, big endian
     (Engine API, `POST /containers/{id}/attach`).
     """
 
@@ -38,7 +38,7 @@ class Frames:
         self._missing = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The output in the next piece of the stream, in order."""
+        """Yield the output in the next piece of the stream, in order."""
         at = 0
         while at < len(data):
             if self._missing:
@@ -54,22 +54,22 @@ class Frames:
                 self._header = b""
 
 
-# together with the removal below the 7.5 s that a runner waits between its first and second signal
+# together with the removal, below the 7.5 s that a runner waits between its first and second signal
 GRACE_SECONDS = 3.0
 LAST_RESORT_SECONDS = 2.0
-# an init process answers for a child that a signal ended, as a shell does
+# the container's init exits with 128 + n for a child that signal n ended, as a shell does
 SIGNAL_BASE = 128
 
 
 class RunningContainer:
-    """Made, listened to, then started; `end` is owed whatever happens."""
+    """A training's container; the caller must call `end` in every case."""
 
     def __init__(
         self, engine: Engine, container: str, descriptor: int, remove: Callable[[], object]
     ) -> None:
-        """`descriptor` is that of `Engine.attached`; the container does not run yet.
+        """Wrap a created container; `descriptor` comes from `Engine.attached`.
 
-        `remove` gives both back.
+        The container does not run yet. `remove` removes it and closes the descriptor.
         """
         self._engine = engine
         self._container = container
@@ -83,8 +83,9 @@ class RunningContainer:
 
     @property
     def exit_code(self) -> int:
-        """Negative for a signal, as for a local process; only after the end."""
+        """The exit code, negative for a signal as for a local process; valid only after the end."""
         if self._state.get("Running", True):
+            # it still ran when its container was removed, which kills it
             return -signal.SIGKILL
         code = int(self._state["ExitCode"])
         number = code - SIGNAL_BASE
@@ -92,20 +93,20 @@ class RunningContainer:
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether the kernel ended one of its processes for lack of memory."""
+        """Whether the kernel killed one of its processes for lack of memory."""
         return bool(self._state.get("OOMKilled"))
 
     def start(self) -> None:
-        """Let it run; raises `RunError` when the engine cannot."""
+        """Start the container; raises `RunError` if the engine cannot."""
         self._engine.start(self._container)
         self._started_at = time.monotonic()
 
     def let_go(self) -> None:
-        """Its time counts from now on."""
+        """Start to count its time."""
         self._started_at = time.monotonic()
 
     def end(self, take: Take) -> None:
-        """Ask what still runs to stop, then kill the rest with the container."""
+        """Ask what still runs to stop, then kill the rest by removing the container."""
         try:
             if self._started_at is not None and not self.ended():
                 self._engine.ask_to_stop(self._container)
@@ -116,12 +117,17 @@ class RunningContainer:
             self._remove()
 
     def kill(self) -> None:
-        """For a second signal: quick, through a connection of its own, and without an error."""
-        # the usual connection may be in the middle of an answer when the signal comes
+        """Remove the container on a second signal: quickly, and without raising an error."""
+        # through a new connection: the usual one may be in the middle of an answer when the signal
+        # comes
         self._engine.remove_at_once(self._container, LAST_RESORT_SECONDS)
 
     def ended(self) -> bool:
-        """The stream ends with the container, or before it when the training closes its output."""
+        """Return whether the container has ended.
+
+        The stream ends with the container, or earlier if the training closes its output. So the
+        engine is asked for the state only after the stream has ended.
+        """
         if self.output.open:
             return False
         if self._state.get("Running", True):
@@ -137,7 +143,10 @@ class RunningContainer:
 
 
 class ContainerProcesses(GroupedProcesses):
-    """One container a process; `own_ids` are the names that the gate's own container may have."""
+    """Starts each process in its own container.
+
+    `own_ids` are the names that the gate's own container may have.
+    """
 
     def __init__(
         self, engine: Engine, own_ids: Sequence[str] = (), interrupts: StopSignals | None = None
@@ -150,10 +159,11 @@ class ContainerProcesses(GroupedProcesses):
         self._mounts_known = False
 
     def begin(self, request: ProcessRequest) -> RunningContainer:
-        """Start a container; raises `RunError` when the engine cannot do what is asked."""
+        """Start a container; raises `RunError` if the engine cannot do what is asked."""
         config = container_config(request, _container(request), self._source)
         with ExitStack() as made:
-            # made, listened to, then started: a short training could have printed everything before
+            # create, attach, then start: a short training could have printed everything before an
+            # attach
             container = self._engine.create(config)
             made.callback(self._engine.remove, container)
             descriptor = made.enter_context(self._engine.attached(container))
@@ -173,7 +183,7 @@ class ContainerProcesses(GroupedProcesses):
 
 
 class RoutedProcesses(GroupedProcesses):
-    """Every request goes to where its isolation runs."""
+    """Sends each request to the place where its isolation runs."""
 
     def __init__(
         self,
@@ -182,9 +192,9 @@ class RoutedProcesses(GroupedProcesses):
         interrupts: StopSignals | None = None,
         nodes: GroupedProcesses | None = None,
     ) -> None:
-        """`here` starts processes of this machine, `beside` those that name a container.
+        """`here` starts processes of this machine, `beside` starts containers.
 
-        `nodes` starts those that have a step of a cluster's job.
+        `nodes` starts runs that are steps of a cluster's job.
         """
         super().__init__(interrupts)
         self._here = here
@@ -192,14 +202,17 @@ class RoutedProcesses(GroupedProcesses):
         self._nodes = nodes or here
 
     def begin(self, request: ProcessRequest) -> Running:
-        """Start where the request wants to run."""
+        """Start a request on the nodes, in a container or on this machine."""
         if request.step is not None:
             return self._nodes.begin(request)
         return (self._beside if request.in_container else self._here).begin(request)
 
 
 def _container(request: ProcessRequest) -> TrainingContainer:
-    """Refuse what the engine would make good in its own way: it makes missing folders, as root."""
+    """Return the request's container, or raise `RunError` for a request that it cannot serve.
+
+    The engine would not refuse: it creates a missing folder, as root.
+    """
     if request.container is None or request.credentials is None or request.credentials.uid == 0:
         raise RunError(
             "isolation container needs an image, and an account that is not root",

@@ -1,6 +1,7 @@
-"""The container engine behind its local socket: calls in, plain values or a `RunError` out.
+"""Calls the container engine through its local socket, and turns each fault into a `RunError`.
 
-A gate that isolates in another way needs neither it nor an engine.
+docker-py is imported only when a client is made: a gate with another isolation needs neither it nor
+an engine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from gate.errors import RunError
 from gate.text.untrusted_text import safe_line
 
 MESSAGE_LIMIT = 400
-# a part of the engine's or the system's words, in lower case, and what to do then; first match wins
+# a part of the engine's or system's message in lower case, and the hint for it; the first match
+# wins
 HINTS = {
     "permission denied": "The gate's account may not use {address}: run it as root or in that "
     "socket's group.",
@@ -36,7 +38,7 @@ HINTS = {
 
 
 def engine_fault(doing: str, error: Exception, address: str) -> RunError:
-    """The engine's own words, and a hint for the faults that people meet."""
+    """Return an error with the engine's own words, and a hint for the common faults."""
     explanation = str(getattr(error, "explanation", None) or error)
     words = safe_line(explanation, limit=MESSAGE_LIMIT)
     return RunError(f"{doing} failed: {words}", hint=_hint(explanation.lower(), address))
@@ -54,62 +56,62 @@ class Attached(Protocol):
     """The stream of a container's output, which owns its connection to the engine."""
 
     def fileno(self) -> int:
-        """The descriptor, readable when there is output or its end."""
+        """Return the descriptor, which is readable when there is output or the stream has ended."""
         ...
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor and its connection."""
         ...
 
 
 class DockerApi(Protocol):
-    """What is used of `docker.APIClient`; answers are the engine's own JSON.
+    """The part of `docker.APIClient` that the gate uses; answers are the engine's own JSON.
 
-    Every method raises `requests.RequestException`, whose `response` tells the engine's refusal.
+    Every method raises `requests.RequestException`; its `response` contains the engine's refusal.
     """
 
     def info(self) -> dict[str, Any]:
-        """What the engine says of itself; asked to see that it answers."""
+        """Return what the engine reports about itself; used to check that it answers."""
         ...
 
     def inspect_image(self, image: str) -> dict[str, Any]:
-        """`Id` and `RepoDigests` of an image that the engine has."""
+        """Return `Id` and `RepoDigests` of an image that the engine has."""
         ...
 
     def pull(self, repository: str) -> str:
-        """Fetch an image from its registry; a fault may hide in the answer."""
+        """Fetch an image from its registry; a fault may be hidden in the answer."""
         ...
 
     def inspect_container(self, container: str) -> dict[str, Any]:
-        """`State` and `Mounts` of a container."""
+        """Return `State` and `Mounts` of a container."""
         ...
 
     def create_container_from_config(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Make one; the answer has its `Id`."""
+        """Create a container; the answer has its `Id`."""
         ...
 
     def attach_socket(self, container: str, params: dict[str, int]) -> Attached:
-        """Its output from now on, framed."""
+        """Return the container's output from now on, framed."""
         ...
 
     def start(self, container: str) -> None:
-        """Run it."""
+        """Start a container."""
         ...
 
     def kill(self, container: str, signal: str) -> None:
-        """Send a signal to its first process."""
+        """Send a signal to the container's first process."""
         ...
 
     def remove_container(self, container: str, *, v: bool, force: bool) -> None:
-        """Kill and remove it, with its anonymous volumes."""
+        """Kill and remove a container, with its anonymous volumes."""
         ...
 
     def containers(self, *, all: bool, filters: dict[str, str]) -> list[dict[str, Any]]:  # noqa: A002 - docker-py's own name
-        """Those that a filter finds; `all` includes those that have ended."""
+        """Return the containers that match a filter; `all` includes those that have ended."""
         ...
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         ...
 
 
@@ -117,13 +119,14 @@ Connect = Callable[[float], DockerApi]
 
 
 def connect_docker(address: str) -> Connect:
-    """A maker of clients for the engine at `address`; it takes the time-out of a call, in seconds.
+    """Return a function that makes a client for the engine at `address`.
 
-    The maker raises `RunError` when docker-py is missing or `address` is no local socket.
+    The function takes the time-out of a call, in seconds. It raises `RunError` if docker-py is
+    missing or `address` is no local socket.
     """
 
     def connect(seconds: float) -> DockerApi:
-        # a remote engine mounts folders of its own machine, where the run's do not lie
+        # a remote engine mounts folders of its own machine, which does not have the run's folders
         if not address.startswith(LOCAL):
             raise RunError(
                 f"the container engine at {safe_line(address)} is not on a local socket",
@@ -146,7 +149,7 @@ def connect_docker(address: str) -> Connect:
         except docker.errors.DockerException as error:
             raise engine_fault("asking the container engine", error, address) from error
         except ValueError as error:
-            # the client reads the file of `docker login` first, and decodes what is in it
+            # docker-py reads and decodes the file of `docker login` first
             raise RunError(
                 f"the registry logins of this account cannot be read: {safe_line(str(error))}",
                 hint="Correct or remove config.json in $DOCKER_CONFIG (default: ~/.docker), then "
@@ -157,7 +160,7 @@ def connect_docker(address: str) -> Connect:
 
 
 def _knock(address: str) -> None:
-    """Connect once without docker-py, which buries the system's reason under its own."""
+    """Connect once without docker-py, which hides the system's reason behind its own error."""
     try:
         with socket.socket(socket.AF_UNIX) as knocking:
             knocking.connect(address.removeprefix(LOCAL))
@@ -171,20 +174,21 @@ ANSWER_SECONDS = 60.0
 PULL_SECONDS = 3600.0
 _NOT_FOUND = 404
 _CONFLICT = 409
+# a bare image id, as the engine itself assigns it
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
 class Engine:
-    """Calls to one engine; every fault is a `RunError` that says what a person can do."""
+    """Calls to one engine; every fault is a `RunError` with a hint that a person can act on."""
 
     def __init__(self, connect: Connect, address: str = DEFAULT_SOCKET) -> None:
-        """Nothing is connected before the first call."""
+        """Connect at the first call, not here."""
         self._connect = connect
         self._address = address
         self._client: DockerApi | None = None
 
     def close(self) -> None:
-        """End the connection; the next call makes a new one."""
+        """Close the connection; the next call makes a new one."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -195,11 +199,11 @@ class Engine:
             self._api().info()
 
     def image_id(self, reference: str) -> str:
-        """The engine's id of an image named by digest, fetched from its registry when missing.
+        """Return the engine's id of an image named by digest; pull the image if it is missing.
 
-        Raises `RunError` when it cannot be had, or when its digest is not the one asked for.
+        Raises `RunError` if it cannot be pulled, or if its digest is not the one asked for.
         """
-        # a bare digest is the engine's own id, which no registry can be asked for
+        # a bare digest is the engine's own id, which no registry knows
         if not _DIGEST.match(reference) and not self._has_image(reference):
             with (
                 self._faults(f"pulling the image {reference}"),
@@ -208,8 +212,8 @@ class Engine:
                 client.pull(reference)
         with self._faults(f"looking for the image {reference}"):
             image = self._api().inspect_image(reference)
-        # an image has two: its configuration's (Id) and
-        # that of its manifest in a registry (RepoDigests)
+        # an image has two digests: its configuration's (Id) and, from a registry, its
+        # manifest's (RepoDigests)
         digests = {image["Id"], *(name.rpartition("@")[2] for name in image["RepoDigests"] or ())}
         digest = reference.rpartition("@")[2]
         if digest not in digests:
@@ -221,7 +225,7 @@ class Engine:
         return str(image["Id"])
 
     def mounts_of(self, container: str) -> tuple[tuple[str, str], ...] | None:
-        """Destination in a container and source on the engine's machine, or None if unknown."""
+        """Return destination in a container and source on the engine's machine, None if unknown."""
         with self._faults("inspecting the gate's own container"):
             try:
                 inspected = self._api().inspect_container(container)
@@ -234,56 +238,58 @@ class Engine:
         )
 
     def create(self, config: Mapping[str, Any]) -> str:
-        """Make a container and answer its id; it does not run yet."""
+        """Create a container and return its id; it does not run yet."""
         with self._faults("creating the training's container"):
             return str(self._api().create_container_from_config(dict(config))["Id"])
 
     @contextmanager
     def attached(self, container: str) -> Iterator[int]:
-        """A descriptor to read both output streams from, complete when this comes before `start`.
+        """Yield a descriptor for both output streams; complete only if attached before `start`.
 
-        What comes through it is framed; see `gate.isolation.containers`.
+        The output is framed; see `gate.isolation.containers`.
         """
         with self._faults("attaching to the training's container"):
             stream = self._api().attach_socket(
                 container,
-                # `logs` would replay what was printed before, and the log itself is switched off
+                # `logs` would replay earlier output, and the container's log is switched off anyway
                 {"stdout": 1, "stderr": 1, "stream": 1, "logs": 0},
             )
         try:
             yield stream.fileno()
         finally:
-            # docker-py hands out the file of a socket that belongs to the answer of its request
+            # docker-py returns the file of a socket that its HTTP response owns, so close the
+            # response
             getattr(stream, "_response", stream).close()
 
     def start(self, container: str) -> None:
-        """Start what was made."""
+        """Start a created container."""
         with self._faults("starting the training's container"):
             self._api().start(container)
 
     def state(self, container: str) -> Mapping[str, Any]:
-        """`Running`, `ExitCode` and `OOMKilled`, as the engine tells them."""
+        """Return the engine's `Running`, `ExitCode` and `OOMKilled` of a container."""
         with self._faults("inspecting the training's container"):
             state: Mapping[str, Any] = self._api().inspect_container(container)["State"]
             return state
 
     def ask_to_stop(self, container: str) -> None:
-        """SIGTERM to the first process; a container that has ended is fine."""
+        """Send SIGTERM to the first process; a container that has ended is fine."""
         try:
             self._api().kill(container, "SIGTERM")
         except OSError as error:
+            # with a status the engine has answered: the container is not running any more
             if _status(error) is None:
                 raise engine_fault(
                     "stopping the training's container", error, self._address
                 ) from error
 
     def remove(self, container: str) -> bool:
-        """Kill all that runs in a container and remove it; False when it was gone already."""
+        """Kill and remove a container; return False if it was already gone."""
         with self._faults("removing a container"):
             return _remove(self._api(), container)
 
     def remove_at_once(self, container: str, seconds: float) -> None:
-        """The same through a connection of its own, for a signal handler: says nothing, if late."""
+        """Remove a container through a new connection and without errors, for a signal handler."""
         with (
             suppress(OSError, RunError),
             closing(self._connect(seconds)) as client,
@@ -291,7 +297,7 @@ class Engine:
             _remove(client, container)
 
     def remove_run(self, run: str) -> int:
-        """Remove every container of one gate call; answer how many there were."""
+        """Remove every container of one gate call; return how many there were."""
         with self._faults("removing the training's containers"):
             containers = self._api().containers(all=True, filters={"label": f"{RUN_LABEL}={run}"})
             for container in containers:
@@ -322,16 +328,16 @@ class Engine:
 
 
 def engine_address(variables: Mapping[str, str]) -> str:
-    """Where the engine listens: `DOCKER_HOST`, or the socket that every Docker action is given."""
+    """Return the engine's address: `DOCKER_HOST`, or the socket that each Docker action gets."""
     return variables.get("DOCKER_HOST") or DEFAULT_SOCKET
 
 
 def _remove(client: DockerApi, container: str) -> bool:
     try:
-        # `v` for the anonymous volumes of the image, which nobody else would remove
+        # `v` removes the image's anonymous volumes, which nobody else would remove
         client.remove_container(container, v=True, force=True)
     except OSError as error:
-        # 409: the engine is removing it for somebody else at this moment
+        # 409: the engine is already removing it for another caller
         if _status(error) not in {_NOT_FOUND, _CONFLICT}:
             raise
         return False
@@ -339,7 +345,8 @@ def _remove(client: DockerApi, container: str) -> bool:
 
 
 def _status(error: OSError) -> int | None:
-    """The engine's, where it answered: what requests raises is an `OSError` with a response."""
-    # not named by its class: requests is slow to import, and needed with an engine alone
+    """Return the HTTP status of the engine's answer, or None if it did not answer."""
+    # requests raises an `OSError` with a response. Its class is not named here, because requests is
+    # slow to import and needed with an engine alone.
     response = getattr(error, "response", None)
     return None if response is None else int(response.status_code)

@@ -30,33 +30,36 @@ NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def names_in(folder: Path) -> frozenset[str]:
-    """What is in the folder; listing it asks a file server again, where a look at one may not."""
+    """Return the names in the folder.
+
+    A file server answers a listing freshly, while it may answer a look at one file from a cache.
+    """
     return frozenset(path.name for path in folder.iterdir())
 
 
 def node_file(number: int) -> str:
-    """What an agent leaves when it has begun."""
+    """Return the name of the file that an agent creates when it has started."""
     return f"node-{number}"
 
 
 def end_file(step: int) -> str:
-    """What ends a step on every node."""
+    """Return the name of the file that ends a step on every node."""
     return f"step-{step}.end"
 
 
 def read_fact(path: Path) -> bytes:
-    """A small file of the folder; raises `StorageError` for anything else."""
+    """Return the content of a small file of the folder; raises `StorageError` for anything else."""
     with open_regular(path, MAX_FACT_BYTES) as file:
         return file.read()
 
 
 def mark(folder: Path, name: str) -> None:
-    """Make an empty file; one that is there already is fine."""
+    """Create an empty file; one that exists already is fine."""
     with contextlib.suppress(OSError):
         writing.write_new(folder / name, (), 0o600)
 
 
 def open_steps(names: frozenset[str]) -> list[int]:
-    """The steps that are not over: the client ends each of its own."""
+    """Return the steps that are not over, because the client has not written their end file."""
     begun = sorted(int(match[1]) for name in names if (match := STEP.match(name)))
     return [step for step in begun if end_file(step) not in names]

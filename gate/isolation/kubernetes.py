@@ -1,8 +1,8 @@
 """Pods of an Indexed Job as the nodes of a call: `engine: kubernetes`.
 
-The three commands of `own_programs` are this module's own, and speak with the API. A headless
-service gives the pods their names. The manifest follows the reference of batch/v1 and v1; what
-ended a pod is read from its conditions (Kubernetes, "Pod disruption conditions" and "Container
+The three commands that `own_programs` needs are functions of this module, which call the API. A
+headless service gives the pods their names. The manifests follow the reference of batch/v1 and v1.
+Why a pod ended is read from its conditions (Kubernetes, "Pod disruption conditions" and "Container
 states").
 """
 
@@ -41,10 +41,11 @@ LABEL: Final = "batch.kubernetes.io/job-name"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 SHARED: Final = "shared"
 MEMORY: Final = "memory"
-# what stays of a job whose gate was killed goes after this time, if no call cancels it before
+# Kubernetes removes what a killed gate left of its job after this time, if no call cancels it first
 KEPT_SECONDS: Final = 600
 WATCH_SECONDS: Final = 2.0
-# a container that waits for one of these does not start by itself: kubelet's images and containers
+# a container that waits for one of these reasons will not start by itself (kubelet, images and
+# containers)
 STUCK: Final = frozenset(
     (
         *("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"),
@@ -58,7 +59,7 @@ HINT: Final = (
 
 
 class Kubernetes(AgentJobs):
-    """Submits the job through the API."""
+    """A scheduler that submits its jobs through the Kubernetes API."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Kubernetes(AgentJobs):
         variables: Mapping[str, str],
         imports: Iterable[str],
     ) -> None:
-        """`variables` are the gate's own: what says where the API is goes on to the commands."""
+        """`variables` are the gate's own; the commands get those that locate the API."""
         self._variables = variables
         folder, imports = Path(settings.folder or "/"), tuple(imports)
 
@@ -85,20 +86,21 @@ class Kubernetes(AgentJobs):
         kept = (*KEPT_VARIABLES, *VARIABLES)
         passed = {name: variables[name] for name in kept if name in variables}
         if named := passed.get(CONFIG_VARIABLE):
-            # the commands start elsewhere
+            # make the path absolute, because the commands start in another folder
             passed[CONFIG_VARIABLE] = str(config_file(named).absolute())
         super().__init__(commands, folder, passed, imports)
 
     def refuse_absent(self) -> None:
-        """Raise `RunError` where nothing here says how to reach an API."""
+        """Raise `RunError` if nothing on this machine says how to reach an API."""
         access_by(self._variables).login()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nodes:
-    """What is asked for: so many nodes for so long, none of `left_out`, and what starts on each.
+    """The nodes that a job asks for, and the script that starts on each.
 
-    `seconds` begin with the job, and so include what its pods wait for their nodes.
+    `seconds` count from the start of the job, so they include the time its pods wait for nodes.
+    Nodes in `left_out` must not be used.
     """
 
     count: int
@@ -109,7 +111,10 @@ class Nodes:
 
 
 def main_submit(pod_settings: str, folder: str, queue_seconds: str, *asked_for: str) -> None:
-    """Create service and job, and print the job's name; ends with 1 and the reason without them."""
+    """Create the service and the job, and print the job's name.
+
+    If that fails, exit with 1 and the reason.
+    """
     nodes, _, seconds, script, left_out = asked_for
     pod = PodSettings.model_validate_json(pod_settings)
     asked = Nodes(
@@ -125,7 +130,7 @@ def main_submit(pod_settings: str, folder: str, queue_seconds: str, *asked_for: 
             api.create(SERVICES, service_of(name, pod))
             api.create(JOBS, job_of(name, pod, asked))
         except GateError as error:
-            # an answer that was lost leaves open what was made, and a job would hold its nodes
+            # after a lost answer the job may exist, and would hold its nodes
             with suppress(GateError):
                 _delete(api, name)
             sys.exit(_words(error))
@@ -133,14 +138,14 @@ def main_submit(pod_settings: str, folder: str, queue_seconds: str, *asked_for: 
 
 
 def main_wait(pod_settings: str, job: str) -> None:
-    """Print what the job waits for, as that changes, and at last why it ended."""
+    """Print what the job waits for whenever that changes, and finally why it ended."""
     before = ""
     with _api(PodSettings.model_validate_json(pod_settings)) as api:
         while True:
             try:
                 seen = watched(api, job)
             except UnansweredError as error:
-                # the pods go on while the API is away
+                # the pods keep running while the API is unreachable
                 seen = Watched(over=False, words=_words(error))
             except GateError as error:
                 seen = Watched(over=True, words=_words(error))
@@ -180,7 +185,10 @@ def _words(error: GateError) -> str:
 
 
 def service_of(name: str, pod: PodSettings) -> dict[str, object]:
-    """The headless service by which pods find each other, before they are ready too."""
+    """Return the manifest of the headless service by which pods find each other.
+
+    It also publishes pods that are not ready yet.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -194,7 +202,10 @@ def service_of(name: str, pod: PodSettings) -> dict[str, object]:
 
 
 def job_of(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
-    """An index for each node, each on a machine of its own, all or none, none of them twice."""
+    """Return the manifest of a job with one index for each node.
+
+    Each pod gets its own machine. If one pod fails, the job fails, and no pod is restarted.
+    """
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -203,7 +214,7 @@ def job_of(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
             "completionMode": "Indexed",
             "completions": asked.count,
             "parallelism": asked.count,
-            # a pod that begins again is another run
+            # a restarted pod would be a different run
             "backoffLimit": 0,
             "activeDeadlineSeconds": asked.seconds,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
@@ -212,12 +223,12 @@ def job_of(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
                 "spec": {
                     "restartPolicy": "Never",
                     "subdomain": name,
-                    # nothing of the cluster's own is with a training
+                    # a training gets none of the cluster's credentials or addresses (rule T1)
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,
                     "nodeSelector": dict(pod.node_selector),
                     "tolerations": [{"key": key, "operator": "Exists"} for key in pod.tolerations],
-                    # the files in the shared folder belong to the gate's account
+                    # the same ids as the gate, whose account owns the files in the shared folder
                     "securityContext": {
                         "runAsUser": os.getuid(),
                         "runAsGroup": os.getgid(),
@@ -228,7 +239,7 @@ def job_of(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
                     "containers": [_container(name, pod, asked)],
                     "volumes": [
                         {"name": SHARED, "persistentVolumeClaim": {"claimName": pod.volume_claim}},
-                        # 64 MiB by default, where workers of a DataLoader end by SIGBUS
+                        # the default of 64 MiB is too small: DataLoader workers would die by SIGBUS
                         {"name": MEMORY, "emptyDir": {"medium": "Memory"}},
                     ],
                 },
@@ -238,9 +249,9 @@ def job_of(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
 
 
 def _container(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
-    # the host name that an Indexed job gives each pod, below its service
+    # the host name that an Indexed job gives each pod, in the domain of its service
     address = f"{name}-$JOB_COMPLETION_INDEX.{name}"
-    # the script goes in as `$0`: no path becomes words of this command
+    # the script is passed as `$0`, so the shell does not parse its path
     start = f'exec /bin/sh "$0" "$JOB_COMPLETION_INDEX" "$NODE_NAME" "{address}"'
     return {
         "name": "node",
@@ -274,7 +285,8 @@ def _affinity(name: str, left_out: tuple[str, ...]) -> dict[str, object]:
             ]
         }
     }
-    # a node's name, which its label for the host name need not be; one value each is all it takes
+    # match the node's name: its label for the host name may differ. A field takes one value per
+    # entry.
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in left_out]
     if fields:
         affinity["nodeAffinity"] = {
@@ -371,11 +383,12 @@ class Watched:
 
 
 def watched(api: KubernetesApi, name: str) -> Watched:
-    """What becomes of a job; a pod that was lost ends it, whatever the others do."""
+    """Return the state of a job; one lost pod ends it, whatever the others do."""
     job = api.read(JOBS, name, _Job)
     if job is None:
         return Watched(over=True, words="somebody deleted the job")
     pods = api.list(PODS, f"{LABEL}={name}", _Pods) or _Pods()
+    # before the job's own conditions, which do not name the pod
     if lost := next(_lost(pods.items), ""):
         return Watched(over=True, words=lost)
     ended = job.status.holding("Failed", "FailureTarget", "Complete", "SuccessCriteriaMet")

@@ -1,4 +1,4 @@
-"""The API of a Kubernetes cluster, as far as a job needs it: create, read and delete."""
+"""The part of the Kubernetes API that a job needs: create, read, list and delete objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gate.system.http import Connection, HttpRequest, RetryPolicy
 from gate.system.login import Login
 from gate.text.strict_yaml import parse_yaml
 
-# where a pod finds the account that it runs under: Kubernetes, "Accessing the API from a Pod"
+# where a pod finds its service account: Kubernetes, "Accessing the API from a Pod"
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONFIG_VARIABLE: Final = "KUBECONFIG"
 VARIABLES: Final = (
@@ -31,11 +31,11 @@ VARIABLES: Final = (
 )
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_TOKEN_BYTES: Final = 64 * 1024
-# 512 pods, each with a few conditions
+# enough for 512 pods, each with a few conditions
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 DONE: Final = frozenset({200, 201, 202})
 MISSING: Final = 404
-# a request answers in milliseconds, and the program that asks has to end within a minute
+# a request takes milliseconds, and the calling program has to end within a minute
 POLICY: Final = RetryPolicy(timeout_seconds=10.0, answer_seconds=20.0, longest_wait_seconds=15.0)
 ACCESS_HINT: Final = (
     "Run the gate in a pod whose service account may create jobs and services, or set KUBECONFIG; "
@@ -47,9 +47,10 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """How the API is reached; `authorities` is a PEM file's text, empty for the system's own.
+    """How to reach the API.
 
-    A token's file is read again for each request: a pod's token is replaced within the hour.
+    `authorities` is the text of a PEM file, empty for the system's authorities. `token_file` is
+    read again for each request, because a pod's token is replaced within the hour.
     """
 
     server: str
@@ -59,7 +60,7 @@ class Access:
     token_file: Path | None = None
 
     def login(self) -> Login:
-        """The token of this moment."""
+        """Return a login with the current token; raises `RunError` if it cannot be a token."""
         token = self.token
         if self.token_file is not None:
             token = _text_of(self.token_file, MAX_TOKEN_BYTES).strip()
@@ -69,9 +70,10 @@ class Access:
 
 
 def access_by(variables: Mapping[str, str], account: Path = ACCOUNT) -> Access:
-    """As kubectl finds it: KUBECONFIG, the file in the home folder, then the pod's own account.
+    """Return the access, searched as kubectl does.
 
-    Raises `RunError` where there is none of them, or one that has no token.
+    KUBECONFIG comes first, then the file in the home folder, then the pod's own account. Raises
+    `RunError` if there is none of them, or if the first one found has no token.
     """
     home = Path(variables.get("HOME") or "/nonexistent") / ".kube" / "config"
     named = variables.get(CONFIG_VARIABLE, "")
@@ -90,17 +92,18 @@ def access_by(variables: Mapping[str, str], account: Path = ACCOUNT) -> Access:
 
 
 def config_file(named: str) -> Path:
-    """What the variable names: of several files, which kubectl would merge, the first."""
+    """Return the first file that KUBECONFIG names; unlike kubectl, several are not merged."""
     return Path(named.split(":", maxsplit=1)[0])
 
 
 def _by_config(file: Path) -> Access:
-    """The current context of a file of kubectl's."""
+    """Return the access by the current context of a kubectl configuration file."""
     document, _ = parse_yaml(_text_of(file, MAX_FILE_BYTES).encode(), str(file), foreign=True)
     config = document if isinstance(document, dict) else {}
     context = _entry(config, "contexts", "context", config.get("current-context"), file)
     cluster = _entry(config, "clusters", "cluster", context.get("cluster"), file)
     user = _entry(config, "users", "user", context.get("user"), file)
+    # without verification anybody on the network could read the token
     if cluster.get("insecure-skip-tls-verify"):
         raise RunError(f"{file}: insecure-skip-tls-verify is not obeyed", hint=ACCESS_HINT)
     token_file = user.get("tokenFile")
@@ -141,6 +144,7 @@ def _authorities(cluster: Mapping[str, object], file: Path) -> str:
 
 def _text_of(file: Path, max_bytes: int) -> str:
     try:
+        # a pod's token is a symbolic link, and `open_regular` follows none
         with open_regular(file.resolve(), max_bytes) as stream:
             return stream.read().decode("utf-8")
     except (OSError, UnicodeDecodeError, GateError) as error:
@@ -148,35 +152,35 @@ def _text_of(file: Path, max_bytes: int) -> str:
 
 
 class _Status(BaseModel):
-    """What the API says of a request that it does not carry out."""
+    """The API's answer to a request that it refuses."""
 
     message: str = Field(default="", max_length=100_000)
 
 
 class KubernetesApi(Connection):
-    """Requests about the objects of one namespace, a JSON document each.
+    """Requests about the objects of one namespace, with one JSON document each.
 
-    A context manager. Raises `PublishError` for every failure, and `UnansweredError` where a
-    request may have been carried out all the same.
+    A context manager. Every failure raises `PublishError`. `UnansweredError` means that the request
+    may have been carried out all the same.
     """
 
     def __init__(
         self, access: Access, namespace: str | None = None, policy: RetryPolicy = POLICY
     ) -> None:
-        """Without a namespace of the settings, the one that the access comes with."""
+        """Use `namespace`, or the namespace of the access if none is given."""
         host = urlsplit(access.server).netloc.rpartition("@")[2]
         super().__init__(f"the Kubernetes API at {host}", access.server, policy)
         self._access = access
         self._namespace = namespace or access.namespace
         self._folder = tempfile.TemporaryDirectory(prefix="repro-gate-authorities-")
         if access.authorities:
-            # requests takes them from a file alone
+            # requests reads authorities from a file only
             file = Path(self._folder.name) / "authorities.pem"
             writing.write_new(file, (access.authorities.encode(),), 0o600)
             self.trust(str(file))
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and remove the file of authorities."""
         super().close()
         self._folder.cleanup()
 
@@ -185,17 +189,17 @@ class KubernetesApi(Connection):
         self._asked("POST", self._address(kind), _Status, document)
 
     def read(self, kind: str, name: str, shape: type[_Answer]) -> _Answer | None:
-        """An object as far as `shape` has fields; None where there is none of the name."""
+        """Return the fields of an object that `shape` has, or None if no object has the name."""
         return self._asked("GET", self._address(kind, name), shape)
 
     def list(self, kind: str, selector: str, shape: type[_Answer]) -> _Answer | None:
-        """All that carry a label."""
+        """Return all objects that have a label."""
         words = urlencode({"labelSelector": selector})
         return self._asked("GET", f"{self._address(kind)}?{words}", shape)
 
     def delete(self, kind: str, name: str) -> None:
-        """Delete an object and all that it owns; one that is gone is fine."""
-        # a job of batch/v1 that is deleted without this word leaves its pods running
+        """Delete an object and all that it owns; a missing object is fine."""
+        # without this policy, a deleted job of batch/v1 leaves its pods running
         self._asked(
             "DELETE", self._address(kind, name), _Status, {"propagationPolicy": "Background"}
         )
@@ -213,7 +217,7 @@ class KubernetesApi(Connection):
         shape: type[_Answer],
         body: Mapping[str, object] | None = None,
     ) -> _Answer | None:
-        # again for each request: the kubelet renews the token in the file while a job is waited for
+        # log in for each request: the kubelet renews the token file while a job is waited for
         self.log_in(self._access.login())
         answer = self.ask(
             HttpRequest(
@@ -225,7 +229,7 @@ class KubernetesApi(Connection):
                 repeatable=method != "POST",
             )
         )
-        # a POST names no object yet: 404 says there that namespace or kind is missing
+        # for a POST, which names no object yet, 404 means that the namespace or kind is missing
         if answer.status == MISSING and method != "POST":
             return None
         if answer.status not in DONE:

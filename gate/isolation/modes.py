@@ -1,4 +1,4 @@
-"""How a training is kept apart: what the settings ask for, what was found, what holds."""
+"""How a training is isolated: the settings, the accounts and containers, and what was achieved."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class IsolationMode(StrEnum):
 
     @property
     def strength(self) -> int:
-        """Its place in the order of modes; that of `auto` is below all."""
+        """The mode's place from weakest to strongest; `auto` is below all others."""
         return tuple(IsolationMode).index(self)
 
 
 class ContainerSettings(Document):
     """The keys of `isolation` that apply only to the training's own container."""
 
-    # by digest: a tag can be moved to another image after the settings were reviewed
+    # by digest: a tag can move to another image after the settings were reviewed
     image: str | None = Field(
         default=None,
         max_length=400,
@@ -63,7 +63,7 @@ class ContainerSettings(Document):
         le=1024 * 1024 * GIB,
         description="Memory that the container may use, in bytes, swap included.",
     )
-    # threads count too (cgroups, pids controller), and data workers with many cores have many
+    # threads count too (pids controller, cgroups(7)), and data workers on many cores have many
     pids: int = Field(
         default=4096,
         ge=16,
@@ -124,9 +124,9 @@ class IsolationSettings(ContainerSettings):
 
 
 class JobIsolation(StrEnum):
-    """What keeps a run on a cluster's nodes apart from the gate, the weakest first.
+    """What separates a run on a cluster's nodes from the gate, weakest first.
 
-    `USER` runs under the account that submitted the job, on other machines, with the gate's list
+    `USER` runs under the account that submitted the job, on other machines. It gets the gate's list
     of variables and nothing else of the gate.
     """
 
@@ -134,23 +134,24 @@ class JobIsolation(StrEnum):
 
 
 class WriteGuard(StrEnum):
-    """What keeps an account from writing outside the folders of its run, the strongest first.
+    """What keeps an account from writing outside the folders of its run, strongest first.
 
-    `MOUNT_NAMESPACE` shows each run a read-only machine with temporary folders of its own;
-    `LANDLOCK` refuses to write elsewhere.
+    `MOUNT_NAMESPACE` shows each run a read-only machine with its own temporary folders. `LANDLOCK`
+    refuses writes anywhere else.
     """
 
+    # the order matters: the first one that works on this machine is taken
     MOUNT_NAMESPACE = "mount namespace"
     LANDLOCK = "landlock"
     NONE = "permissions only"
 
 
 class Separation(StrEnum):
-    """What a run has of its own, so that no other run reaches it, or sees in it what this one did.
+    """A resource that each run has for itself, so that runs cannot communicate through it.
 
-    `PROCESSES` is a table of processes with its own numbers, `FILES` are inodes of its own for all
-    that it can read: locks and watches belong to those. `CACHE` is what it reads into memory: that
-    goes when it ends, so it says nothing of two runs at the same time.
+    `PROCESSES` is a process table with its own numbers. `FILES` are its own inodes for all that it
+    can read, because locks and watches belong to inodes. `CACHE` is what it reads into memory. That
+    is emptied when the run ends, so it does not separate two runs at the same time.
     """
 
     PROCESSES = "processes"
@@ -162,12 +163,11 @@ class Separation(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """The account that a training runs under, when it is not the gate's own.
+    """The account that a training runs under, if it is not the gate's own.
 
-    `guard` keeps its processes from writing elsewhere than in `ProcessRequest.writable`; `shared`
-    are temporary folders of all accounts that Landlock leaves open to them as well. `groups` own
-    the device files of GPUs: all that the account may do beyond any other. `own` is what each run
-    is given of its own.
+    `guard` keeps its processes from writing outside `ProcessRequest.writable`. `shared` are
+    temporary folders of all accounts that Landlock leaves open to them too. `groups` own the GPU
+    device files, and are the account's only extra right. `own` lists what each run has for itself.
     """
 
     uid: int
@@ -180,10 +180,10 @@ class Credentials:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingContainer:
-    """A container of the training's own, beside the gate's and under the same engine.
+    """The training's own container, beside the gate's and under the same engine.
 
-    `image_id` is the engine's own digest of the image, `run` marks every container of one gate
-    call, `limits` are the settings that the container obeys, `gpus` the devices it is given.
+    `image_id` is the engine's digest of the image. `run` marks every container of one gate call.
+    `limits` are the settings for the container, and `gpus` its devices.
     """
 
     image_id: str
@@ -193,11 +193,11 @@ class TrainingContainer:
 
 
 class RunIsolation(Document):
-    """How a run was isolated, as its record says; the fields are those of `Isolation`.
+    """How a run was isolated, as its record reports it; the fields are those of `Isolation`.
 
-    `image` is the engine's own digest of the container's image. A run on the nodes of a cluster has
-    a `job`, and `mode` is what that is worth on this machine; `other_nodes` says that the
-    second strict run of its call went to others than the first: the stronger claim.
+    `image` is the engine's digest of the container's image. A run on the nodes of a cluster has a
+    `job`; its `mode` is the isolation on the gate's machine. With `other_nodes` the second strict
+    run went to other nodes than the first, which is the stronger claim.
     """
 
     mode: IsolationMode
@@ -214,7 +214,7 @@ class RunIsolation(Document):
     @field_validator("mode")
     @classmethod
     def _chosen(cls, value: IsolationMode) -> IsolationMode:
-        # a record says what was used: what was asked for is in the settings
+        # a record reports what was used; what was asked for is in the settings
         if value is IsolationMode.AUTO:
             message = "must be the mode that was chosen"
             raise ValueError(message)
@@ -222,7 +222,7 @@ class RunIsolation(Document):
 
     @property
     def described(self) -> str:
-        """In a few words: the mode, what guards it, what was left open."""
+        """The isolation in a few words: the mode, its guard, and what was left open."""
         guards = [self.guard.value] if self.guard is not None else []
         if self.own:
             guards.append(f"own {', '.join(separation.value for separation in self.own)}")
@@ -239,15 +239,16 @@ class RunIsolation(Document):
 class Isolation:
     """How the training is isolated, and why in this way; `mode` is never `auto`.
 
-    `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
-    `reading` says why what the runs left is read under the gate's account and not the training's.
-    `guard` is what keeps an account of its own to the folders of its run; other modes have none.
-    `writable_paths` are files and folders outside the run's own that its account can write all the
-    same, `paths_uncounted` says that there may be more than were looked at. `device_groups` are
-    groups that the account was given because they own GPUs' device files; `gpu_refusal` is why the
-    engine gave no GPU to a container for which one was asked. `own` is what each run has of its
-    own, and `shares` says why it lacks some of it. `job` is what keeps it apart on the nodes of a
-    cluster, None on this machine, and `other_nodes` whether its repeat goes to others.
+    - `network`: the training may use the network on purpose. Under `none` nothing stops it anyway.
+    - `reading`: why the gate's account, and not the training's, reads what the runs left.
+    - `guard`: what confines a separate account to the folders of its run; other modes have none.
+    - `writable_paths`: files and folders outside the run's own that its account can write all the
+      same. `paths_uncounted` says that there may be more, beyond the search limit.
+    - `device_groups`: groups that the account got because they own GPU device files.
+    - `gpu_refusal`: why the engine gave the container no GPU although one was asked for.
+    - `own`: what each run has for itself; `shares`: why some of it is missing.
+    - `job`: what separates the run on the nodes of a cluster, None on this machine. `other_nodes`:
+      the repeat goes to other nodes.
     """
 
     mode: IsolationMode
@@ -268,7 +269,7 @@ class Isolation:
 
     @property
     def own_accounts(self) -> tuple[Credentials, ...]:
-        """The account that trains and owns a run's folders, where it is not the gate's own."""
+        """The account that trains and owns a run's folders, empty if that is the gate's own."""
         return () if self.credentials is None else (self.credentials,)
 
     @property
@@ -278,29 +279,30 @@ class Isolation:
 
     @property
     def shows_mounts(self) -> bool:
-        """Whether a run can be shown a folder of the machine at another path, read-only."""
+        """Whether a run can see a folder of the machine at another path, read-only."""
         return self.in_container or self.guard is WriteGuard.MOUNT_NAMESPACE
 
     @property
     def marked_containers(self) -> tuple[str, ...]:
-        """The mark of all containers that were made for this call."""
+        """The mark of all containers of this call, empty without containers."""
         return () if self.container is None else (self.container.run,)
 
     @property
     def needs_restricted_paths(self) -> bool:
-        """Whether folders must be closed to the training; a container holds no others than its own.
+        """Whether folders must be closed to the training while it runs.
 
-        Under the gate's own account nothing could be closed to it.
+        A container contains only its own folders, and under the gate's own account nothing can be
+        closed.
         """
         return bool(self.own_accounts) and not self.in_container
 
     def host_variables(
         self, host: Mapping[str, str], pass_env: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """The gate's own variables as far as they mean anything where the training runs.
+        """Return the gate's variables that are valid where the training runs.
 
-        A container has programs, libraries and devices of its own: there, only what the user
-        passes by name is handed on.
+        A container has its own programs, libraries and devices, so it gets only variables that the
+        user passes by name.
         """
         if not self.in_container:
             return host
@@ -308,7 +310,7 @@ class Isolation:
 
     @property
     def of_a_run(self) -> RunIsolation:
-        """As the record of each run keeps it."""
+        """The isolation as each run's record keeps it."""
         return RunIsolation(
             mode=self.mode,
             guard=self.guard,
@@ -322,13 +324,15 @@ class Isolation:
 
     @property
     def described(self) -> str:
-        """In a few words, for documents."""
+        """The isolation in a few words, for documents."""
         return self.of_a_run.described
 
     @property
     def announced(self) -> str:
-        """For the person who waits, before the first run; the gate's own account is no fault."""
+        """The isolation as a sentence for the person who waits, before the first run."""
         reason = self.reason
+        # running under one's own account is normal on a laptop, so the sentence must not sound like
+        # a fault
         if self.mode is IsolationMode.NONE and self.job is None:
             reason = (
                 "the training runs under your own account, which is fine for your own code "

@@ -1,7 +1,7 @@
-"""Steps on nodes of any scheduler: an agent on each node, and on the gate's machine a client.
+"""Steps on the nodes of any scheduler: an agent on each node, and a client on the gate's machine.
 
-They meet in the job's folder (`job_folder`). Tasks get Slurm's names for their numbers, so that one
-start script serves every scheduler.
+They communicate through the job's folder (`job_folder`). Tasks get Slurm's names for their numbers,
+so one start script serves every scheduler.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from gate.system.files.regular_files import open_regular
 from gate.system.files.trees import remove_tree
 
 CODE: Final = re.compile(rb"\d{1,3}\Z")
-# between the request to end and the end by force
+# between SIGTERM and SIGKILL
 GRACE_SECONDS: Final = 3.0
+# in effect no limit: the gate bounds what it keeps of the client's output
 MAX_OUTPUT_BYTES: Final = 2**40
 CHUNK_BYTES: Final = 256 * 1024
 
 
 class Agent:
-    """Starts, on one node, the tasks of each step in turn."""
+    """Runs the tasks of each step, one step after the other, on one node."""
 
     def __init__(self, folder: Path, number: int, seconds: float, name: str, address: str) -> None:
         self._folder = folder
@@ -55,15 +56,15 @@ class Agent:
         self._stopped = False
 
     def stop(self, *_: object) -> None:
-        """Have `work` end soon; a handler of signals, which raises nothing.
+        """Make `work` end soon; a signal handler that raises nothing.
 
-        A job is often cancelled while its agents are ending a step: tasks that were asked to end
-        would then never be made to.
+        A job is often cancelled while its agents are ending a step. An exception would then skip
+        the SIGKILL for tasks that ignore SIGTERM.
         """
         self._stopped = True
 
     def work(self) -> None:
-        """Until no further step comes, or the job's time is over."""
+        """Run steps until no further one comes, or the job's time is over."""
         if node_file(self._number) in names_in(self._folder):
             mark(self._folder, AGAIN)
             sys.exit("repro-gate: the job was started again; its first runs are lost")
@@ -114,7 +115,8 @@ class Agent:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # a group of its own: the end of the step reaches what the rank has started too
+                # its own process group, so that ending the step also reaches what the rank has
+                # started
                 start_new_session=True,
             )
         finally:
@@ -124,9 +126,10 @@ class Agent:
         for rank, task in list(begun.items()):
             code = task.poll()
             if code is not None:
-                # what it left of its session writes no more behind its end
+                # kill the rest of its session, which must not write after the end was reported
                 _signal(task, signal.SIGKILL)
-                # a signal as a shell tells it: the file has room for digits alone (CODE)
+                # a signal as a shell reports it, 128 + n, because the file may contain
+                # digits only (CODE)
                 status = code if code >= 0 else 128 - code
                 self._write(f"step-{step}.{rank}.exit", str(status).encode())
                 del begun[rank]
@@ -137,7 +140,7 @@ class Agent:
 
 
 def _end(tasks: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Ask the tasks that still run to end, then make them."""
+    """Send SIGTERM to the tasks that still run, then SIGKILL to those that remain."""
     left = [task for task in tasks if task.poll() is None]
     for task in left:
         _signal(task, signal.SIGTERM)
@@ -156,20 +159,20 @@ def _signal(task: subprocess.Popen[bytes], number: int) -> None:
 
 
 class Client:
-    """Asks all agents for one step, hands on what its tasks print, and ends as they do."""
+    """Asks all agents for one step, passes on what its tasks print, and ends as they do."""
 
     def __init__(self, folder: Path, nodes: int, tasks: int) -> None:
-        """`tasks` are those of each node."""
+        """`tasks` is the number of tasks on each node."""
         self._folder = folder
         self._tasks = tasks
         self._ranks = range(nodes * tasks)
         self._printed = dict.fromkeys(self._ranks, 0)
-        # behind every earlier step: what that one left must not answer for this one
+        # a number above every earlier step, whose files must not be taken for answers to this one
         known = (STEP.match(name) for name in names_in(folder))
         self._step = 1 + max((int(match[1]) for match in known if match), default=0)
 
     def run(self, command: list[str]) -> int:
-        """The first exit code that is not 0, or 0 where every task ended well."""
+        """Run the step; return the first exit code that is not 0, or 0 if every task succeeded."""
         with writing.replacing(self._folder / f"step-{self._step}", 0o600) as file:
             file.write(json.dumps({"command": command, "tasks": self._tasks}).encode())
         codes: dict[int, int] = {}
@@ -179,7 +182,7 @@ class Client:
                 self._read(names, codes)
                 failed = any(codes.values())
                 if failed and end_file(self._step) not in names:
-                    # the other ranks would wait for it
+                    # the other ranks would wait for the failed one
                     self.end()
                 if {STOP, ENDED_FILE} & names:
                     sys.stdout.write("repro-gate: the job on the nodes has ended\n")
@@ -190,7 +193,7 @@ class Client:
         return next((codes[rank] for rank in self._ranks if codes[rank]), 0)
 
     def end(self) -> None:
-        """Have the agents end what still runs of it."""
+        """Make the agents end what still runs of the step."""
         mark(self._folder, end_file(self._step))
 
     def _read(self, names: frozenset[str], codes: dict[int, int]) -> None:
@@ -198,24 +201,25 @@ class Client:
             if rank in codes:
                 continue
             about = f"step-{self._step}.{rank}"
-            # looked for before the output is read: an agent writes it last
+            # check for the exit file before reading the output: the agent writes it last
             ended = f"{about}.exit" in names
             if f"{about}.out" in names:
                 self._hand_on(rank, self._folder / f"{about}.out", whole=ended)
             if ended:
                 text = read_fact(self._folder / f"{about}.exit")
-                # the training may write there too: what is no code is a failure
+                # the training may write there too; anything that is no exit code counts as a
+                # failure
                 codes[rank] = int(text) if CODE.match(text) else 1
 
     def _hand_on(self, rank: int, path: Path, *, whole: bool) -> None:
-        # opened again each time: that is when a file server is asked what is new
+        # open the file each time, because a file server is asked for changes on opening
         with open_regular(path, MAX_OUTPUT_BYTES) as file:
             file.seek(self._printed[rank])
             more = True
             while more and (data := file.read(CHUNK_BYTES)):
                 more = len(data) == CHUNK_BYTES
                 if not whole and not more:
-                    # whole lines, as long as more may come: ranks share one stream
+                    # pass on whole lines while more may come, because all ranks share one stream
                     data = data[: data.rfind(b"\n") + 1]
                 sys.stdout.buffer.write(data)
                 self._printed[rank] += len(data)
@@ -223,31 +227,33 @@ class Client:
 
 
 def _stopped(*_: object) -> NoReturn:
-    # so that what is in `finally` still comes
+    # raise SystemExit, so that `finally` blocks still run
     sys.exit(128 + signal.SIGTERM)
 
 
 def main_agent(
     folder: str, runs: str, seconds: str, number: str, name: str = "", address: str = ""
 ) -> None:
-    """What `programs.submit` starts on each node; the node's name is its own if none is given.
+    """Run the agent of a node, as the script of `programs.submit` starts it.
 
-    What a run leaves is in `runs` until it is collected.
+    The default for `name` is the node's own name. `runs` begins the path of the folder that
+    contains what a run leaves until it is collected.
     """
     name = name or platform.node()
     agent = Agent(Path(folder), int(number), float(seconds), name, address or name)
     signal.signal(signal.SIGTERM, agent.stop)
-    # a call that has ended takes its folder with it
+    # a call that has ended has removed the job's folder
     with contextlib.suppress(FileNotFoundError):
         try:
             agent.work()
         finally:
             remove_tree(Path(f"{runs}-{number}"))
-    # all is done: as Python ends it gives a handled signal its default back, which would kill it
+    # on exit Python restores the default action of handled signals, and a late SIGTERM would then
+    # turn this success into a failure
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def main_client(folder: str, nodes: str, tasks: str, *command: str) -> None:
-    """What the gate starts in the place of a training, on its own machine."""
+    """Run the client that the gate starts on its own machine in place of a training."""
     signal.signal(signal.SIGTERM, _stopped)
     sys.exit(Client(Path(folder), int(nodes), int(tasks)).run(list(command)))

@@ -1,7 +1,7 @@
-"""Any scheduler behind three commands that submit, wait and cancel, such as programs of its owner.
+"""Any scheduler behind three commands that submit, wait and cancel, such as a site's own programs.
 
-The job that they hand out runs an agent on each node (`node_steps`). So it holds the nodes for the
-whole call, as a job of Slurm does, and the gate's runs are steps of it.
+The job that the commands submit runs an agent on each node (`node_steps`). So the job holds its
+nodes for the whole call, as a Slurm job does, and the gate's runs are steps of it.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from gate.text.untrusted_text import safe_line
 
 JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/\[\]-]{0,199}\Z", re.ASCII)
 ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,249}\Z", re.ASCII)
-# of the gate's own variables, all that the programs get
+# the only variables of the gate that the programs get
 KEPT_VARIABLES: Final = ("PATH", "HOME")
 PROGRAMS_HINT: Final = (
     "The details show what it printed. docs/cluster.md says what the program has to do; correct "
     "it, or `cluster` in repro-gate.yml on the base branch."
 )
-# what the program that waits may take to see that its job was cancelled
+# how long the wait program may take to notice that its job was cancelled
 KEEPER_SECONDS: Final = 5.0
 EXIT_FILE: Final = "submitted.exit"
 SUBMITTED_FILE: Final = "submitted"
@@ -76,7 +76,7 @@ CLIENT: Final = "from gate.isolation.node_steps import main_client; main_client"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobPrograms:
-    """Three commands, before their arguments, and how errors speak of the first and the last."""
+    """The three commands without their arguments, and the names of two of them in errors."""
 
     submit: tuple[str, ...]
     wait: tuple[str, ...]
@@ -87,7 +87,7 @@ class JobPrograms:
 
 
 class AgentJobs:
-    """The scheduler behind three commands; what it knows of a job is in the job's folder."""
+    """A scheduler behind three commands; what is known of a job is in the job's folder."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class AgentJobs:
         variables: Mapping[str, str],
         imports: Iterable[str],
     ) -> None:
-        """`folder` is what all nodes see; the gate's code is imported from `imports` there.
+        """`folder` is seen by all nodes; the gate's code is imported there from `imports`.
 
         The commands get `variables` and the usual search path.
         """
@@ -110,7 +110,7 @@ class AgentJobs:
         self._addresses: dict[str, str] = {}
 
     def refuse_absent(self) -> None:
-        """Raise `RunError` where one of the commands cannot be started here."""
+        """Raise `RunError` if one of the commands cannot be started on this machine."""
 
     def submit(
         self,
@@ -120,17 +120,19 @@ class AgentJobs:
         folder: Path,
         apart_from: tuple[str, ...] = (),
     ) -> str:
-        """Submit the job; the name that the program prints in its last line."""
+        """Submit the job; return the name that the program prints in its last line."""
         place = folder / f"call-{owner.run}" / f"job-{1 + len(self._folders)}"
         writing.write_new(place / OWNER_FILE, (owner.comment.encode(),), 0o600, make=True)
         script = place / SCRIPT_FILE
         words = (str(place), str(node_folder(owner.run)), str(round(seconds)))
         agent = (*self._python(AGENT), *words)
+        # the submit program only has to start this script with a node's number; all else is in the
+        # script
         text = f'#!/bin/sh\n# starts on each node, with its number\nexec {shlex.join(agent)} "$@"\n'
         writing.write_new(script, (text.encode(),), 0o700)
         counts = map(str, (settings.nodes, settings.tasks_per_node, round(seconds)))
         command = (*self._programs.submit, *counts, str(script), ",".join(apart_from))
-        # a process of its own: it marks the job's end in the folder, also if this one is killed
+        # a separate process, which marks the job's end in the folder even if this process is killed
         self._keepers.append(self._keeper(place, command))
         try:
             job = self._submitted(place)
@@ -140,6 +142,7 @@ class AgentJobs:
             raise
         self._folders[job] = place
         self._nodes[job] = settings.nodes
+        # renamed into place, so the keeper, which waits for the name, never reads half of it
         with writing.replacing(place / NAME_FILE, 0o600) as file:
             file.write(job.encode())
         return job
@@ -156,7 +159,7 @@ class AgentJobs:
         )
 
     def _submitted(self, place: Path) -> str:
-        """The name that the program has printed."""
+        """Wait for the submit program to end, and return the job name that it printed."""
         until = time.monotonic() + ANSWER_SECONDS
         while EXIT_FILE not in names_in(place):
             if time.monotonic() > until:
@@ -183,9 +186,10 @@ class AgentJobs:
         )
 
     def state(self, job: str) -> JobState:
-        """By what the agents and the program that waits have left in the job's folder."""
+        """Return the state, by what the agents and the wait program left in the job's folder."""
         place = self._folders[job]
         names = names_in(place)
+        # checked first: agents leave their files behind when the job ends
         if ENDED_FILE in names:
             return JobState(state=ENDED, reason=self._said(place))
         expected = [node_file(number) for number in range(self._nodes[job])]
@@ -203,7 +207,7 @@ class AgentJobs:
         return ""
 
     def _node(self, path: Path) -> tuple[str, str]:
-        # the training may write there too: no more than two words are taken
+        # the training may write there too, so only two plain words are accepted
         with suppress(GateError, OSError):
             name, _, address = read_fact(path).decode("ascii", "replace").partition("\n")
             if NODE_NAME.match(name) and ADDRESS.match(address):
@@ -214,7 +218,7 @@ class AgentJobs:
         )
 
     def nodes(self, listed: str) -> tuple[str, ...]:
-        """The names; two nodes of one name are refused, since an error names a node by it."""
+        """Return the node names; refuse two equal ones, because errors name a node by its name."""
         names = tuple(listed.split(","))
         if len(set(names)) < len(names):
             raise RunError(
@@ -225,20 +229,20 @@ class AgentJobs:
         return names
 
     def address(self, node: str) -> str:
-        """What its agent said."""
+        """Return the address that the node's agent reported."""
         return self._addresses.get(node, node)
 
     def step(self, job: str, settings: ClusterSettings, tasks_per_node: int) -> tuple[str, ...]:
-        """The client that asks the agents."""
+        """Return the command of the client that asks the agents for a step."""
         counts = (str(settings.nodes), str(tasks_per_node))
         return (*self._python(CLIENT), str(self._folders[job]), *counts)
 
     def steps(self, job: str) -> tuple[str, ...]:
-        """Those that are not over, as the job's name, a blank, and a number."""
+        """Return the steps that are not over, each as the job's name, a blank, and a number."""
         return tuple(f"{job} {step}" for step in open_steps(names_in(self._folders[job])))
 
     def cancel(self, *jobs: str) -> None:
-        """End steps by a mark for the agents, and jobs by the program as well."""
+        """End steps by a mark for the agents; end jobs by a mark and by the cancel program."""
         for number in jobs:
             job, _, step = number.partition(" ")
             place = self._folders.get(job)
@@ -251,7 +255,7 @@ class AgentJobs:
             self._bury()
 
     def _bury(self) -> None:
-        """End the keepers: their jobs have ended, or are about to."""
+        """Wait for the keepers, whose jobs have ended or are about to, and kill those that stay."""
         keepers, self._keepers = self._keepers, []
         until = time.monotonic() + KEEPER_SECONDS
         for keeper in keepers:
@@ -263,13 +267,14 @@ class AgentJobs:
                 keeper.wait()
 
     def cancel_at_once(self, job: str) -> None:
-        """The same without waiting."""
+        """Cancel a job without waiting."""
+        # the mark first: agents stop by it even if the cancel program fails
         if (place := self._folders.get(job)) is not None:
             mark(place, STOP)
         begun((*self._programs.cancel, job), self.environment)
 
     def orphans(self) -> tuple[tuple[str, str], ...]:
-        """Jobs whose folders say so."""
+        """Return jobs whose owner, as their folder names it, is gone, each with its run."""
         orphans = []
         for place in sorted(self._shared.glob(FOLDERS)):
             with suppress(GateError, OSError, UnicodeDecodeError):
@@ -285,21 +290,22 @@ class AgentJobs:
 
 
 class Keeper:
-    """Starts the program that submits, then the one that waits, and buries what they leave.
+    """Runs the submit program, then the wait program, and reaps what they leave behind.
 
-    A program may leave processes that hold the job. Were they adopted by the gate, which ends what
-    a training leaves, they would end with the first run, or stay as dead ones that look alive.
+    A program may leave processes that hold the job. The gate must not adopt these, because it ends
+    everything that a training leaves. They would end with the first run, or stay as zombies that
+    look alive.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, wait: list[str], submit: list[str]) -> None:
-        """Until the job has ended."""
+        """Submit the job, and return when it has ended."""
         code = self._ended(submit, SUBMITTED_FILE)
         with writing.replacing(self._folder / EXIT_FILE, 0o600) as file:
             file.write(str(code).encode())
-        # the gate writes the name once it has looked at it
+        # the gate writes this file once it has checked the name
         while NAME_FILE not in (names := names_in(self._folder)):
             if STOP in names or code != 0:
                 return
@@ -308,7 +314,7 @@ class Keeper:
         mark(self._folder, ENDED_FILE)
 
     def _ended(self, command: list[str], name: str) -> int:
-        """The exit code of a program, whose output goes to a file."""
+        """Run a program with its output in a file, and return its exit code."""
         output = writing.open_file(self._folder / name, NEW, 0o600)
         try:
             begun = subprocess.Popen(
@@ -320,7 +326,7 @@ class Keeper:
         finally:
             os.close(output)
         while begun.returncode is None:
-            # of all children: those that were adopted have nobody else
+            # wait for any child: nobody else reaps the adopted ones
             ended, status = os.wait()
             if ended == begun.pid:
                 begun.returncode = os.waitstatus_to_exitcode(status)
@@ -328,7 +334,7 @@ class Keeper:
 
 
 class OwnPrograms(AgentJobs):
-    """Three programs that the owner of a scheduler wrote."""
+    """A scheduler behind three programs that its owner wrote."""
 
     def __init__(
         self,
@@ -337,7 +343,7 @@ class OwnPrograms(AgentJobs):
         variables: Mapping[str, str],
         imports: Iterable[str],
     ) -> None:
-        """They get few of the gate's own `variables`; see `AgentJobs`."""
+        """The programs get few of the gate's `variables`; see `AgentJobs`."""
         self._paths = {"submit": programs.submit, "wait": programs.wait, "cancel": programs.cancel}
         commands = JobPrograms(
             submit=(programs.submit,),
@@ -351,7 +357,7 @@ class OwnPrograms(AgentJobs):
         super().__init__(commands, folder, kept, imports)
 
     def refuse_absent(self) -> None:
-        """Raise `RunError` where one of the programs cannot be started here."""
+        """Raise `RunError` if one of the programs cannot be started on this machine."""
         for key, path in self._paths.items():
             if not os.access(path, os.X_OK) or not Path(path).is_file():
                 raise RunError(
@@ -362,17 +368,18 @@ class OwnPrograms(AgentJobs):
 
 
 def python_command(main: str, imports: Iterable[str]) -> tuple[str, ...]:
-    """A process of this interpreter that calls `main`, named behind its import, with what follows.
+    """Return a command of this interpreter that calls `main` with the arguments appended to it.
 
-    Its code comes from `imports` alone.
+    `main` is an import statement, a semicolon and the function's name. Modules are imported from
+    `imports` alone.
     """
-    # the folders to import from stand before `--`, what it is told behind
+    # the import folders come before `--`, the arguments of `main` after it
     code = "import sys; cut = sys.argv.index('--'); sys.path += sys.argv[1:cut]; "
     words = ("-I", "-S", "-B", "-c", f"{code}{main}(*sys.argv[cut + 1:])")
     return (sys.executable, *words, *imports, "--")
 
 
 def main_keeper(folder: str, wait: str, *submit: str) -> None:
-    """What stays beside a job on the gate's machine; `wait` is a command as a JSON list."""
+    """Run the keeper of a job on the gate's machine; `wait` is a command as a JSON list."""
     adopt_orphans()
     Keeper(Path(folder)).keep(json.loads(wait), list(submit))

@@ -1,12 +1,14 @@
-"""What a run reads in goes from memory when it ends, so that the next run cannot see it there.
+"""Removes from memory what a run has read, so that the next run cannot tell which files it read.
 
-A file that is in the page cache is read in microseconds, and one that is not in many more: a run
-could read some files of those that all can read, and the next one time them. No refused call closes
-that. The kernel counts each page, inode and name for the memory control group whose process brought
-it in. Each run gets such a group, which is emptied behind it. What was in memory before stays:
-another run's start is no slower, and nothing of the machine's is lost.
+A file in the page cache is read in microseconds, and any other file takes far longer. So a run
+could read a chosen few of the files that everybody can read, and the next run could time them. No
+refused system call closes this channel. The kernel charges each page, inode and name to the memory
+control group of the process that loaded it. Each run therefore gets such a group, and the gate
+empties it after the run. What was in memory before the run stays there. So other runs start no
+slower, and the machine loses nothing.
 
-Neither a file system's name nor a kernel's version says whether that works: see `cache_left_by`.
+Neither the name of a file system nor the kernel's version shows whether this works, so it is
+tested: see `cache_left_by`.
 """
 
 from __future__ import annotations
@@ -27,33 +29,33 @@ from gate.text.untrusted_text import safe_line
 
 PREFIX = "repro-gate-"
 PROCESSES = "cgroup.procs"
-# what was used twice needs a second look, and what a processor holds back a third
+# pages that were used twice need a second round, and pages that a processor holds back a third
 ROUNDS = 4
-# enough that no reader takes it for the whole of a page that is there anyhow
+# large enough that a reader notices it; a few pages could be in memory by chance
 PROOF_BYTES = 1024 * 1024
 HINT = "Let the gate make memory control groups, or train without other runs on this machine."
 
 
 class _Hierarchy(NamedTuple):
-    """Where groups are made; `legacy` is the first version of the kernel's interface."""
+    """The folder where groups are created; `legacy` is version 1 of the kernel's interface."""
 
     folder: Path
     legacy: bool
 
 
 class CacheGroup:
-    """The memory control group of one run, and of what it reads in."""
+    """The memory control group of one run, which counts all that the run loads into memory."""
 
-    # of this process: those that run, and those that ended beside one that still does
+    # the groups of this process: of running runs, and of runs that ended beside one still running
     _living: set[CacheGroup] = set()  # noqa: RUF012 - shared on purpose
     _ended: set[CacheGroup] = set()  # noqa: RUF012 - shared on purpose
 
     def __init__(self) -> None:
-        """Raises `RunError` where kernel or container do not allow one."""
+        """Create a group; raises `RunError` where the kernel or the container forbids it."""
         hierarchy = _hierarchy()
         _remove_abandoned(hierarchy.folder)
         self._legacy = hierarchy.legacy
-        # two gates in namespaces of their own may have one number, and both count from 0
+        # two gates in different PID namespaces can have the same number, so a random part is needed
         own = f"{_process_namespace()}-{os.getpid()}-{secrets.token_hex(8)}"
         self._folder = hierarchy.folder / f"{PREFIX}{own}"
         try:
@@ -64,13 +66,13 @@ class CacheGroup:
 
     @property
     def door(self) -> Path:
-        """The file in which a process writes 0 to join."""
+        """The file into which a process writes 0 to join the group."""
         return self._folder / PROCESSES
 
     def forget(self) -> None:
-        """Empty it, when no process is left in it.
+        """Empty the group after its last process has ended.
 
-        What another run uses at this moment stays until that ends. Raises `RunError` where the
+        What another run uses at this moment stays until that run ends. Raises `RunError` where the
         kernel refuses.
         """
         self._living.discard(self)
@@ -82,7 +84,8 @@ class CacheGroup:
                 raise _cannot("empty a memory control group", error) from error
             if not self._living:
                 self._ended.discard(ended)
-                # one that is still mapped somewhere keeps it until then
+                # a group whose pages are still mapped somewhere cannot be removed until they are
+                # not
                 with suppress(OSError):
                     ended._folder.rmdir()  # noqa: SLF001 - of this class
 
@@ -93,27 +96,31 @@ class CacheGroup:
             else:
                 held = (self._folder / "memory.current").read_text().strip()
                 with suppress(BlockingIOError):
-                    # less than all came free, as ever: the group itself takes some
+                    # EAGAIN, because less than all was freed, as always: the group itself uses some
+                    # memory
                     (self._folder / "memory.reclaim").write_text(held)
             if not self._clean_bytes():
                 return
 
     def _clean_bytes(self) -> int:
-        """Pages of files that could go; the kernel counts in batches, so this is about right."""
+        """Return the bytes of file pages that could be dropped.
+
+        The number is approximate, because the kernel counts in batches.
+        """
         rows = (self._folder / "memory.stat").read_text().splitlines()
         facts = {name: int(value) for name, _, value in (row.partition(" ") for row in rows)}
-        # not `file`: that counts tmpfs too, whose pages are on the lists of anonymous memory
+        # not `file`: it includes tmpfs, whose pages are on the lists of anonymous memory
         held = facts["active_file"] + facts["inactive_file"]
         waiting = ("dirty", "writeback") if self._legacy else ("file_dirty", "file_writeback")
         return max(0, held - sum(facts[name] for name in waiting))
 
 
 def new_proof(path: Path) -> None:
-    """Write a file that is not in memory; raises `RunError` where it stays there."""
+    """Write a test file and drop it from memory; raises `RunError` if it stays in memory."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     try:
         os.write(descriptor, os.urandom(PROOF_BYTES))
-        # what still waits to be written stays
+        # the kernel drops only pages that are written back
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
@@ -123,10 +130,10 @@ def new_proof(path: Path) -> None:
 
 
 def cache_left_by(path: Path) -> int:
-    """How many pages of a file are in memory."""
+    """Return how many pages of a file are in memory."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        # private and writable: an address is given to nobody else
+        # private, and writable in memory: `from_buffer` accepts no read-only buffer
         with mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE) as seen:
             pages = -(-size // mmap.PAGESIZE)
             answer = ctypes.create_string_buffer(pages)
@@ -135,20 +142,21 @@ def cache_left_by(path: Path) -> int:
                 words = (ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size))
                 checked(library.mincore(*words, answer))
             finally:
-                # a buffer that is still exported keeps the mapping from being closed (BufferError)
+                # the mapping cannot be closed while a buffer is exported from it (BufferError)
                 del start
             return sum(page & 1 for page in answer.raw)
 
 
 def _hierarchy() -> _Hierarchy:
-    """Below the gate's own group where that can be, so that its limits hold for a run too.
+    """Return the folder in which to create groups.
 
-    In the second version a group that has processes has no groups below it, so there it is the
-    nearest group above that hands memory on.
+    It is the gate's own group where possible, so that its limits hold for a run too. In version 2 a
+    group with processes cannot have controlled subgroups. There it is the nearest group above that
+    delegates memory. Raises `RunError` if there is none.
     """
     own = dict(_own_groups())
     for row in Path("/proc/self/mountinfo").read_text().splitlines():
-        # a dash ends the optional fields: see proc_pid_mountinfo(5), numbers 7 and 8
+        # a dash ends the optional fields: see fields 7 and 8 in proc_pid_mountinfo(5)
         about, _, facts = row.partition(" - ")
         kind, _, options = facts.split(" ")[:3]
         root, place = about.split(" ")[3:5]
@@ -166,21 +174,21 @@ def _hierarchy() -> _Hierarchy:
 
 
 def _own_groups() -> Iterator[tuple[str, str]]:
-    """The controllers, and this process's group in the hierarchy of each (cgroups(7))."""
+    """Yield each controller and this process's group in its hierarchy (cgroups(7))."""
     for row in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, group = row.split(":", 2)
         yield from ((name, group) for name in controllers.split(","))
 
 
 def _process_namespace() -> int:
-    """Whose numbers of processes this process sees (pid_namespaces(7))."""
+    """Return the id of this process's PID namespace (pid_namespaces(7))."""
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Those of a gate that was killed; one that has a process refuses.
+    """Remove the empty groups of killed gates; the kernel refuses to remove one with processes.
 
-    Of another namespace nothing is known: a number there may be of a gate that lives.
+    Groups of other PID namespaces are kept: a number there may be of a gate that still lives.
     """
     for path in folder.glob(f"{PREFIX}{_process_namespace()}-*-*"):
         number = path.name.removeprefix(PREFIX).split("-")[1]

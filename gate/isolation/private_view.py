@@ -1,12 +1,13 @@
-"""One run's view of the machine: read-only but for the run's folders, with its own everything else.
+"""A run's private view of the machine: read-only except for the run's folders.
 
-A mount namespace, made by `sandbox_launcher.py` as root with CAP_SYS_ADMIN: of the standard
-library alone. It goes with the last process of the run, and with it what that left in
-temporary folders, in shared memory and in System V objects.
+`sandbox_launcher.py` builds the view in a mount namespace, as root with CAP_SYS_ADMIN, so this
+module imports the standard library alone. The view ends with the last process of the run. With it
+goes what the run left in temporary folders, in shared memory and in System V objects.
 
 A lock, a watch and a name in a list of terminals belong to an inode or to an instance of a file
-system, so a read-only file that two runs see is a line between them. Hence `Own.FILES`: an overlay
-over each file system that the run can reach gives it inodes of its own, without a copy.
+system. So two runs that see the same file, even read-only, can communicate through it. `Own.FILES`
+therefore puts an overlay over each file system that the run can reach. The overlay has its own
+inodes and needs no copy.
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ HELD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 ROOT = Path("/")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - made private
 TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - made private
-# libraries name threads through files of /proc; all there that is not the account's own is root's
+# must stay writable, because libraries name threads through files of /proc; everything there that
+# is not the account's own belongs to root
 KERNEL_FILES = Path("/proc")
 DRIVERS = KERNEL_FILES / "driver"
 TERMINALS, TERMINAL_MAKER = Path("/dev/pts"), Path("/dev/ptmx")
 KERNEL_LOG, NOTHING = Path("/dev/kmsg"), Path("/dev/null")
-# few enough that no run can use up those of the machine (Documentation/filesystems/devpts.rst)
+# a limit, so that no run uses up the machine's terminals (Documentation/filesystems/devpts.rst)
 TERMINAL_OPTIONS = "newinstance,ptmxmode=0666,mode=0620,gid=5,max=256"
-# How many of each the whole machine has: what one run opens another could count. Locks of open file
+# Counts over the whole machine: what one run opens, another could count. Locks of open file
 # descriptions belong to no process, so every namespace lists them (locks_show in fs/locks.c).
 COUNTERS = tuple(
     KERNEL_FILES / name
@@ -53,25 +55,27 @@ COUNTERS = tuple(
         *("sys/fs/inode-nr", "sys/fs/inode-state", "sys/fs/dentry-state", "sys/fs/aio-nr"),
     )
 )
-# What each file system of the machine has written and has left, to the block. What is left of
-# one's own statvfs(3) says too; of the control groups libraries read the limits.
+# Folders that show, to the block, what each file system has written and has free. They are hidden,
+# although statvfs(3) shows the free space of a run's own file system anyway. Control groups stay
+# visible, because libraries read their limits there.
 COUNTING_FOLDERS = tuple(
     Path(name)
     for name in ("/proc/fs", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/f2fs", "/sys/fs/xfs")
 )
-# what no training needs and no overlay can be laid over
+# kinds of file system that no training needs and no overlay can cover
 LEFT_OUT = frozenset(
     (
         *("autofs", "binfmt_misc", "bpf", "configfs", "debugfs", "devpts", "efivarfs", "fusectl"),
         *("hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "rpc_pipefs", "securityfs", "tracefs"),
     )
 )
-# a file that an engine puts over one of the image's, such as /etc/hosts, is copied
+# an engine mounts files over some of the image's, such as /etc/hosts; up to this size they are
+# copied
 MOST_COPIED_BYTES = 1024 * 1024
 
 
 class Own:
-    """What a run can have of its own, by the words of `gate.isolation.modes.Separation`."""
+    """What a run can have for itself, in the words of `gate.isolation.modes.Separation`."""
 
     PROCESSES = "processes"
     NETWORK = "network"
@@ -80,26 +84,26 @@ class Own:
 
 
 class Account(NamedTuple):
-    """Whom the view is for: what it cannot reach is left out."""
+    """The account that the view is for; the view leaves out what this account cannot reach."""
 
     uid: int
     groups: tuple[int, ...]
 
 
 class Mounted(NamedTuple):
-    """A file system, and where it is mounted."""
+    """A mounted file system: its mount point and its type, such as overlay."""
 
     path: Path
     kind: str
 
 
 def enter_namespaces(own: Collection[str]) -> None:
-    """Leave the machine's mounts, System V objects and host name, and what else is asked for.
+    """Move this process into new mount, IPC and host name namespaces, and those that `own` adds.
 
-    Of processes, only a child is in the new namespace. Raises `OSError` where kernel or container
-    do not allow it.
+    A new PID namespace takes effect for children only. Raises `OSError` where the kernel or the
+    container forbids it.
     """
-    # System V objects need no file, and outlive the process that made them
+    # System V objects need no file and outlive the process that created them
     asked = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS
     asked |= CLONE_NEWPID if Own.PROCESSES in own else 0
     asked |= CLONE_NEWNET if Own.NETWORK in own else 0
@@ -107,9 +111,9 @@ def enter_namespaces(own: Collection[str]) -> None:
 
 
 def show_at_place(place: tuple[Path, Path]) -> None:
-    """Move this process into a view in which the first folder is seen at the second path.
+    """Move this process into a mount namespace that shows the first folder at the second path.
 
-    Nothing else changes. Raises `OSError` where kernel or container do not allow it.
+    Nothing else changes. Raises `OSError` where the kernel or the container forbids it.
     """
     _enter_own_mounts(CLONE_NEWNS)
     _show_folder(*place)
@@ -122,32 +126,35 @@ def make_view(
     own: Collection[str],
     account: Account,
 ) -> None:
-    """Change this namespace's mounts so that only these folders keep what is written.
+    """Remount this namespace so that only the `writable` folders keep what is written.
 
-    `mounts` are pairs: what lies at the first path, with all that is mounted below it, is seen at
-    the second too, read-only; `place` is one that stays writable, and that `writable` is in.
-    Without `writable` temporary folders are read-only too, and show what comes to be in them. No
-    time of access moves. Raises `OSError` where kernel (5.12) or container do not allow it.
+    `mounts` are pairs (source, target): the source, with everything mounted below it, is shown
+    read-only at the target. `place` is such a pair that stays writable and contains the `writable`
+    folders. Without `writable` the process only reads: temporary folders are read-only, and new
+    files in them become visible. Access times never change. Raises `OSError` where the kernel
+    (before 5.12) or the container forbids it.
     """
     if place is not None:
         _show_folder(*place)
-    # taken hold of now: a layer may come to lie over them
+    # open the folders now: an overlay may cover their paths later
     held = [(path, os.open(path, FOLDER)) for path in (*(place or ())[1:], *writable)]
+    # recorded before the new /proc covers them
     masks = [mount for mount in _mounted() if mount.path in set(_mounts_below(KERNEL_FILES))]
     over = Own.FILES in own
     mine = tuple(path for path, _ in held)
     view = _Overlays(writable[0], mine, account, own) if over else None
     top = ROOT if view is None else view.root
     opened = [*view.opened] if view is not None else [
-        # a layer need not show what is renamed below it from then on ("Changes to underlying
-        # filesystems" in the kernel's overlayfs.rst), and who only reads needs none
+        # an overlay need not show what is renamed below it later ("Changes to underlying
+        # filesystems" in the kernel's overlayfs.rst), and a process that only reads needs no
+        # overlay
         path for path in TEMPORARY if writable and _lay_over(path, path)
     ]  # fmt: skip
     shown = [] if view is None else [(view.shown(*pair), pair[1]) for pair in mounts]
     plain = mounts if view is None else ()
     shown += [(os.open(source, HELD), target) for source, target in plain]
     _show_kernel_files(top, masks, own)
-    # the place first: the others are in it
+    # the place comes first, because the writable folders are in it
     for path, folder in held:
         _bind(folder, _at(top, path))
     if SHARED_MEMORY.is_dir():
@@ -155,12 +162,12 @@ def make_view(
         size = room.f_blocks * room.f_frsize
         _mount_memory(_at(top, SHARED_MEMORY), f"mode=1777,size={size}")
         opened.append(SHARED_MEMORY)
-    # these are in the others, which are bound by now
+    # these targets are inside the folders that are bound by now
     for source, target in shown:
         _bind(source, _at(top, target), MS_RECURSIVE)
     if view is not None:
         view.enter()
-    # after all mounts are made, since one that comes later would not be changed by it
+    # after all mounts are made: one made after this call would stay writable
     _change_mount(ROOT, READ_ONLY | NO_ACCESS_TIMES, ALL_TIMES, flags=AT_RECURSIVE)
     terminals = (TERMINALS,) if Own.TERMINALS in own else ()
     for path in (*writable, *opened, *terminals, KERNEL_FILES):
@@ -168,16 +175,18 @@ def make_view(
 
 
 class _Overlays:
-    """A root of overlays over all that an account can reach, built on a folder that it covers.
+    """A new root built of overlays over everything that the account can reach.
 
-    The kernel wants two layers where nothing is written: the lower one is empty.
+    It is built in memory that is mounted over one of the run's folders. The kernel demands two
+    layers for an overlay without an upper one, so an empty folder is added to each.
     """
 
     def __init__(
         self, folder: Path, mine: tuple[Path, ...], account: Account, own: Collection[str]
     ) -> None:
-        """`mine` are the run's own folders, which need no layer."""
-        # device files of a container's engine are rebuilt in it
+        """Cover every mount that the account can reach, except the run's own folders, `mine`."""
+        # no MS_NODEV here: device files that a container's engine mounted are recreated in this
+        # memory
         _mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=0755")
         self._folder = folder
         self.root, self._empty = folder / "root", folder / "empty"
@@ -197,14 +206,14 @@ class _Overlays:
     def _add(self, path: Path, kind: str, own: Collection[str]) -> None:
         target = _at(self.root, path)
         if not target.exists():
-            # what it is mounted in is left out
+            # the mount around this one is left out of the view, and so is this one
             return
         if kind == "temporary":
             if not _lay_over(path, target):
                 raise OSError(errno.EINVAL, f"no layer can be laid over {path}")
             self.opened.append(path)
         elif kind == "sysfs" and Own.NETWORK in own:
-            # one for each network: it shows the devices of that alone
+            # a new sysfs instance shows only the devices of this network namespace
             _mount("sysfs", target, "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
         elif path.is_dir():
             self._cover(path, target)
@@ -212,7 +221,7 @@ class _Overlays:
             _bind(self._file(path), target)
 
     def shown(self, source: Path, target: Path) -> int:
-        """A copy of what is at a path, with inodes of its own, held; all below it with it."""
+        """Return a descriptor of a copy of `source` and of all mounts below it, with new inodes."""
         del target
         if not source.is_dir():
             return os.open(self._covered(source.parent) / source.name, HELD)
@@ -223,9 +232,10 @@ class _Overlays:
         return os.open(made, HELD)
 
     def enter(self) -> None:
-        """Make it the root of all that are in this namespace; nothing leads back to the other."""
+        """Make the new root the root of all processes in this namespace, and detach the old one."""
         os.chdir(self.root)
-        # the new root comes to lie over the old one, which is then taken away (pivot_root(2))
+        # pivot_root(2) with the same folder twice stacks the old root on the new one; the unmount
+        # then removes the old root, so no process in the view can get back to it
         checked(library.syscall(ctypes.c_long(PIVOT_ROOT[os.uname().machine]), b".", b"."))
         checked(library.umount2(b".", DETACH))
         os.chdir(ROOT)
@@ -239,7 +249,8 @@ class _Overlays:
     def _cover(self, source: Path, target: Path) -> None:
         lower, empty = os.open(source, FOLDER), os.open(self._empty, FOLDER)
         kept = os.statvfs(source).f_flag & (MS_NODEV | MS_NOEXEC)
-        # by descriptor: a path may have a colon, and may be covered
+        # by descriptor: a path may contain a colon, which separates layers, and may be covered by
+        # now
         layers = f"lowerdir=/proc/self/fd/{lower}:/proc/self/fd/{empty}"
         try:
             _mount("overlay", target, "overlay", MS_NOSUID | kept, layers)
@@ -250,7 +261,7 @@ class _Overlays:
             os.close(empty)
 
     def _file(self, path: Path) -> int:
-        """A node or copy of a file that is mounted by itself."""
+        """Return a descriptor of a new device node or copy of a file that is mounted by itself."""
         made, facts = self._next(), path.stat()
         if stat.S_ISCHR(facts.st_mode):
             os.mknod(made, facts.st_mode, facts.st_rdev)
@@ -269,8 +280,8 @@ class _Overlays:
 
 def _enter_own_mounts(namespaces: int) -> None:
     checked(library.unshare(namespaces))
-    # a new namespace shares its mounts' events: without this
-    # each mount below would reach the host (mount_namespaces(7))
+    # a new namespace still shares mount events with its parent: unless they are made private, each
+    # mount below would reach the host (mount_namespaces(7))
     _change_mount(ROOT, flags=AT_RECURSIVE, propagation=MS_PRIVATE)
 
 
@@ -279,7 +290,7 @@ def _show_folder(source: Path, target: Path) -> None:
 
 
 def _at(top: Path, path: Path) -> Path:
-    """Where the place of a path is while a root is built."""
+    """Return where a path is in the new root while that root is still being built."""
     return top / path.relative_to(ROOT)
 
 
@@ -288,13 +299,13 @@ def _is_folder(path: Path) -> bool:
 
 
 def _can_reach(path: Path, account: Account) -> bool:
-    """Whether the account may pass every folder on the way, a folder at its end included."""
+    """Return whether the account may enter each folder on the way, and `path` if it is a folder."""
     way = (*path.parents, path) if path.is_dir() else tuple(path.parents)
     return all(_may_enter(folder.stat(), account) for folder in way)
 
 
 def _may_enter(facts: os.stat_result, account: Account) -> bool:
-    # the first class that fits decides (path_resolution(7))
+    # the first matching class decides, as in the kernel (path_resolution(7))
     if facts.st_uid == account.uid:
         return bool(facts.st_mode & stat.S_IXUSR)
     if facts.st_gid in account.groups:
@@ -303,10 +314,11 @@ def _may_enter(facts: os.stat_result, account: Account) -> bool:
 
 
 def _show_kernel_files(top: Path, masks: Sequence[Mounted], own: Collection[str]) -> None:
-    """The run's own processes, terminals and network alone, and no count of other runs' things."""
+    """Mount a /proc and terminals that show this run alone, and hide machine-wide counts."""
     place, log = _at(top, KERNEL_FILES), _at(top, KERNEL_LOG)
     if Own.PROCESSES in own:
-        # a new instance shows the namespace of whoever mounts it alone, see pid_namespaces(7)
+        # a new /proc instance shows only the PID namespace of the process that
+        # mounts it (pid_namespaces(7))
         _mount("proc", place, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
         for mask in masks:
             _hide_as_before(mask, _at(top, mask.path), _at(top, NOTHING))
@@ -328,38 +340,40 @@ def _show_kernel_files(top: Path, masks: Sequence[Mounted], own: Collection[str]
 
 
 def _hide_as_before(mask: Mounted, target: Path, nothing: Path) -> None:
-    """A container's engine lays empty folders and files over some of the kernel's: they stay so.
+    """Hide again what a container's engine hides in /proc with empty files and folders.
 
-    Not by what it laid there, which other runs see too. What it shows of a driver in another way,
-    and what it made read-only, is the kernel's own here, and root's.
+    The engine's own file or folder is not used, because other runs see it too. Drivers that the
+    engine shows differently, and files that it made read-only, need nothing: in the new /proc they
+    are the kernel's own and writable by root alone.
     """
     if mask.kind in LEFT_OUT or mask.path.is_relative_to(DRIVERS) or not target.exists():
         return
     if target.is_dir():
         _mount_memory(target, "mode=0555")
     elif mask.kind.startswith("fuse"):
-        # numbers of a container's own, such as those of lxcfs, that no copy could follow
+        # files of FUSE, such as those of lxcfs, compute a container's numbers; no copy could follow
+        # them
         raise OSError(errno.EFBIG, f"{mask.path} is mounted by itself and cannot be copied")
     else:
         _bind(os.open(nothing, HELD), target)
 
 
 def _lay_over(place: Path, target: Path) -> bool:
-    """Lay memory over a folder: what is there can be read, what is written goes with the view.
+    """Mount an overlay of `place` at `target` that keeps changes in memory, for this view only.
 
-    It is seen at `target`. False where the kernel has no overlays: the folder is then read-only.
+    Return False where the kernel has no overlays: the folder then stays read-only.
     """
     if not _is_folder(place):
         return False
     lower = os.open(place, FOLDER)
-    # an overlay does not show what is mounted below
+    # an overlay does not show mounts below its lower folder, so they are bound again afterwards
     below = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in _mounts_below(place)]
     mode = stat.S_IMODE(place.stat().st_mode)
     _mount_memory(target, "mode=0755")
     for name in ("upper", "work"):
         (target / name).mkdir()
         (target / name).chmod(mode)
-    # by descriptor: the path itself leads to the new memory from here on
+    # by descriptor: the path itself now leads to the new memory
     layers = f"lowerdir=/proc/self/fd/{lower},upperdir={target}/upper,workdir={target}/work"
     try:
         _mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, layers)
@@ -377,11 +391,11 @@ def _lay_over(place: Path, target: Path) -> bool:
 
 
 def _mounted() -> list[Mounted]:
-    """All that is mounted, the lowest first where several are mounted at one path."""
+    """Return all mounts; of several at one path, the one that covers the others comes last."""
     rows = Path("/proc/self/mountinfo").read_bytes().splitlines()
     return [
         Mounted(
-            # the kernel writes blanks and backslashes there as octal escapes
+            # the kernel escapes blanks and backslashes in this file as octal numbers
             Path(os.fsdecode(row.split(b" ")[4].decode("unicode_escape").encode("latin-1"))),
             row.rpartition(b" - ")[2].split(b" ")[0].decode(),
         )
@@ -390,13 +404,13 @@ def _mounted() -> list[Mounted]:
 
 
 def _mounts_below(place: Path) -> list[Path]:
-    """Where something is mounted below a folder, outermost first."""
+    """Return the mount points below a folder, outermost first."""
     paths = {mount.path for mount in _mounted()}
     return sorted(path for path in paths if path != place and path.is_relative_to(place))
 
 
 def _bind(descriptor: int, path: Path, flags: int = 0) -> None:
-    """Show at a path what a descriptor stands for, which is closed."""
+    """Show what a descriptor refers to at a path, and close the descriptor."""
     _mount(f"/proc/self/fd/{descriptor}", path, "", MS_BIND | flags)
     os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""A process to start and how it ended, and the protocols for starting one."""
+"""What to start (`ProcessRequest`), how it ended (`ProcessResult`), and the ports that start it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gate.isolation.modes import Credentials, TrainingContainer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOnlyMount:
-    """A file or folder of this machine that a run sees at another path, and cannot change."""
+    """A file or folder of this machine that a run sees at another path, read-only."""
 
     source: Path
     target: Path
@@ -22,26 +22,28 @@ class ReadOnlyMount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateFolder:
-    """A folder of this machine that a process sees at another path, where others see their own.
+    """A folder of this machine that a process sees at another path.
 
-    So processes that live at the same time have the same paths.
+    Each of several processes sees its own folder at the same path, so runs side by side have equal
+    paths.
     """
 
     source: Path
     target: Path
 
     def on_host(self, path: Path) -> Path:
-        """Where the gate finds what the process sees at `path`."""
+        """Return where the gate finds what the process sees at `path`."""
         inside = path.is_relative_to(self.target)
         return self.source / path.relative_to(self.target) if inside else path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterStep:
-    """A run on the nodes of a cluster: its folder, which all of them see, and what names it.
+    """A run on the nodes of a cluster.
 
-    `token` is of no other run, and `port` is where its ranks meet on the first node. `elsewhere`
-    is what goes to other nodes than the rest of its call.
+    `root` is the run's folder, which all nodes see. `token` is unique to this run. `port` is where
+    the ranks meet on the first node. `elsewhere` sends this run to different nodes from the other
+    runs of the call.
     """
 
     settings: ClusterSettings
@@ -53,14 +55,14 @@ class ClusterStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessRequest:
-    """A process to start: no shell, no inherited variable, no inherited descriptor.
+    """A process to start: without a shell, inherited variables or inherited descriptors.
 
-    `network` lets a process of another account make sockets that are not local.
-    `writable` and `readable` are the folders that it needs: a container holds no others.
-    `mounts` are shown where the isolation can show one thing at the path of another. What has a
-    `place` sees a folder of its own there; `cpus` are the numbers of the cores that it is kept to,
-    none for all. What has `writable` folders is a run, and has what `credentials.own` names.
-    What has a `step` starts on the nodes of a cluster.
+    `network` lets a process under a separate account create sockets that are not local. `writable`
+    and `readable` are the folders that it needs; a container contains no others. A process with
+    `writable` folders is a run, and gets the separate resources that `credentials.own` lists.
+    `mounts` take effect where the isolation can show one file at the path of another. A process
+    with a `place` sees its own folder there. `cpus` are the cores that it may use, empty for all. A
+    process with a `step` starts on the nodes of a cluster.
     """
 
     argv: tuple[str, ...]
@@ -79,17 +81,17 @@ class ProcessRequest:
     step: ClusterStep | None = None
 
     def on_host(self, path: Path) -> Path:
-        """Where the gate finds what the process sees at `path`."""
+        """Return where the gate finds what the process sees at `path`."""
         return path if self.place is None else self.place.on_host(path)
 
     @property
     def under_own_account(self) -> bool:
-        """Whether it runs under another account than the gate's."""
+        """Whether the process runs under a different account from the gate's."""
         return self.credentials is not None
 
     @property
     def in_container(self) -> bool:
-        """Whether it runs in a container."""
+        """Whether the process runs in a container."""
         return self.container is not None
 
 
@@ -97,9 +99,9 @@ class ProcessRequest:
 class ProcessResult:
     """How a process ended and what it printed.
 
-    `exit_code` is negative for a signal, as in `subprocess`. `output` holds stdout and stderr as
-    they came, cut in its middle when `output_bytes` exceeds the limit of the request.
-    `out_of_memory` is set where it is known that the kernel ended a process for lack of memory.
+    `exit_code` is negative for a signal, as in `subprocess`. `output` is stdout and stderr in order
+    of arrival. If `output_bytes` exceeds the request's limit, its middle is cut out.
+    `out_of_memory` is True only if the kernel is known to have killed a process for lack of memory.
     """
 
     exit_code: int
@@ -111,18 +113,18 @@ class ProcessResult:
 
 
 class Processes(Protocol):
-    """Starts a process and waits for its end."""
+    """The port that starts a process and waits for its end."""
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
-        """Run to the end, to its time limit, or to cancellation, then leave no process behind."""
+        """Run to the end, the time limit or cancellation, then leave no process behind."""
         ...
 
 
 class TrainingProcesses(Processes, Protocol):
-    """Starts training processes."""
+    """The port that starts training processes, also several at the same time."""
 
     def together(self) -> AbstractContextManager[ProcessGroup]:
-        """Processes that live at the same time; none of them is left when the body ends."""
+        """Return a group of processes that live at the same time; none outlives the body."""
         ...
 
 
@@ -130,11 +132,11 @@ class ProcessGroup(Protocol):
     """Processes that live at the same time."""
 
     def start(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> StartedProcess:
-        """Start one; raises `RunError` when it cannot be started."""
+        """Start a process; raises `RunError` if it cannot be started."""
         ...
 
     def follow(self, seconds: float) -> None:
-        """Hand on output until one of those that were let go ends, at most for so long."""
+        """Pass on output until a process that was let go ends, for at most this many seconds."""
         ...
 
 
@@ -143,29 +145,29 @@ class StartedProcess(Protocol):
 
     @property
     def result(self) -> ProcessResult | None:
-        """How it ended; None as long as it lives."""
+        """How the process ended; None while it lives."""
         ...
 
     def let_go(self) -> None:
-        """Its time counts from now on, and its output is handed on."""
+        """Start to count its time; its output is passed on from now on."""
         ...
 
     def stop(self) -> None:
-        """End it now, with all that it started; nothing happens where it has ended."""
+        """End it now, with all that it started; does nothing if it has ended."""
         ...
 
 
 class AnsweringProcess(Protocol):
-    """A process that answers questions, each in a child of its own: what one breaks is its own."""
+    """A process that answers each question in a new child, so a crash fails only that question."""
 
     def wait_until_ready(self) -> None:
-        """Return when it can answer; `RunError` that says why when it could not start."""
+        """Return when it can answer; raises `RunError` with the reason if it cannot start."""
         ...
 
     def ask(self, question: bytes) -> ProcessResult:
-        """What a child printed, and how it ended; started again where an earlier one took it."""
+        """Return what a child printed and how it ended; restart the process if it has died."""
         ...
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """End it, and leave no process behind."""
         ...

@@ -1,4 +1,4 @@
-"""Training processes: started without a shell, followed by one thread, none left behind."""
+"""Starts training processes without a shell, follows them in one thread, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -42,20 +42,21 @@ from gate.text.untrusted_text import safe_line
 # together below the 7.5 s that a runner waits between its first and its second signal
 GRACE_SECONDS = 3.0
 KILL_SECONDS = 2.0
-# a driver takes its time to give back a large GPU's memory, and the pinned memory beside it
+# a driver needs time to release a large GPU's memory and the pinned host memory
 GPU_KILL_SECONDS = 10.0
 GPU_FILES = "/dev/nvidia"
 KILL_ATTEMPTS = 3
 
 
 class RunningProcess:
-    """`family_before` are the gate's other children; all later ones belong to the training.
+    """A training process of this machine, with everything that it started.
 
-    Not so where it has a view of its own: others may be started beside it, and what belongs to it
-    has the same view.
+    `family_before` are the children that the gate had before the start; every later one belongs to
+    the training. With a `view` that rule does not hold, because other trainings may start beside
+    this one. The processes in the same view then belong to the training.
     """
 
-    # only a container's engine tells
+    # only a container's engine reports this
     out_of_memory = False
 
     def __init__(
@@ -80,35 +81,35 @@ class RunningProcess:
         self.wall_seconds = 0.0
 
     def let_go(self) -> None:
-        """Its time counts from now on."""
+        """Start to count the training's time."""
         self._started_at = time.monotonic()
 
     @property
     def exit_code(self) -> int:
-        """Negative for a signal; only after the end."""
+        """The exit code, negative for a signal; valid only after the end."""
         return int(self._process.returncode)
 
     def end(self, take: Take) -> None:
-        """End what still lives: asked first if it is the process itself, then by force.
+        """End everything of the training that still lives: first by SIGTERM, then by force.
 
-        Takes 8 s at most, 16 s with a GPU, and that only against resistance. Raises `RunError` when
-        something outlives even that.
+        SIGTERM is sent only if the process itself still runs. This takes up to 8 s, or 16 s with a
+        GPU, if the training resists. Raises `RunError` if a process survives.
         """
-        # now: a process that is being torn down shows no file any more
+        # ask before the signal: a process that is being torn down no longer shows its open files
         on_gpu = any(holds(pid, GPU_FILES) for pid in self._living())
         if not self.ended():
-            # so that a training can save what it has, and a driver its state
+            # SIGTERM first, so that a training can save its work and a driver its state
             self._signal_group(signal.SIGTERM)
             self.output.follow(take, GRACE_SECONDS)
-        # before any look at the table: who forks without end is never in it, and one call reaches
-        # all of a group, or all of an account (kill(2))
+        # kill before reading the process table: a process that keeps forking is never in it. One
+        # call reaches a whole group, or all processes of an account (kill(2)).
         self.kill()
         seconds = GPU_KILL_SECONDS if on_gpu else KILL_SECONDS
         left = end_all(self._living, lambda _: self.kill(), seconds=seconds)
         self.ended()
         self.output.drain(take)
         self._pipe.close()
-        # adopted orphans have nobody else to wait for them, and would fill the table of processes
+        # nobody else waits for adopted orphans, and unreaped they would fill the process table
         reap(but=self._family_before)
         if self._view is not None:
             self._view.close()
@@ -123,27 +124,28 @@ class RunningProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL to the group, to processes that left it, and to the account; never waits long."""
+        """Send SIGKILL to the group, to processes that left it, and to the account; do not wait."""
         self._signal_group(signal.SIGKILL)
         rows = tuple(processes())
         kill(self._family(rows))
         if self._account is not None:
             kill(owned_by(self._account.uid, rows))
-            # again only where it could not be sent: a process of the account may have ended the
+            # repeat only if the call could not be sent: a process of the account may kill the
             # sender first
             any(kill_account(self._account) for _ in range(KILL_ATTEMPTS))
 
     def ended(self) -> bool:
-        """Whether the process itself is over; what it started may live on."""
+        """Return whether the process itself has ended; its children may still live."""
         if self._process.poll() is None:
             return False
-        # at the first look after the end, not when the output has been drained
+        # measure at the first check after the end: draining the output later is not the training's
+        # time
         self.wall_seconds = self.wall_seconds or time.monotonic() - self._started_at
         return True
 
     def _living(self) -> frozenset[int]:
         itself = frozenset() if self.ended() else frozenset({self._process.pid})
-        # one reading: on a machine with many processes each takes a while
+        # read the table once: on a machine with many processes each reading takes a while
         rows = tuple(processes())
         account = frozenset() if self._account is None else owned_by(self._account.uid, rows)
         return itself | self._family(rows) | account
@@ -154,7 +156,7 @@ class RunningProcess:
         return descendants(os.getpid(), rows) - self._family_before
 
     def _signal_group(self, number: signal.Signals) -> None:
-        # gone already, or a member that changed its account: the table shows who is left
+        # the group is gone, or a member changed its account; the process table shows who is left
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
@@ -164,52 +166,52 @@ class RunningProcess:
 
 
 class Running(Protocol):
-    """A process or container between its start and its end; `end` is owed whatever happens."""
+    """A started process or container; the caller must call `end` in every case."""
 
     @property
     def output(self) -> FollowedOutput:
-        """What it prints."""
+        """The output that it prints."""
         ...
 
     @property
     def exit_code(self) -> int:
-        """Negative for a signal; only after the end."""
+        """The exit code, negative for a signal; valid only after the end."""
         ...
 
     @property
     def wall_seconds(self) -> float:
-        """From the moment when it was let go to its end."""
+        """The seconds from `let_go` to the end."""
         ...
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether the kernel is known to have ended a process of it for lack of memory."""
+        """Whether the kernel is known to have killed one of its processes for lack of memory."""
         ...
 
     def let_go(self) -> None:
-        """Its time counts from now on."""
+        """Start to count its time."""
         ...
 
     def ended(self) -> bool:
-        """Whether it is over; what it started may live on."""
+        """Return whether it has ended; its children may still live."""
         ...
 
     def end(self, take: Take) -> None:
-        """End what still lives of it, and give back what it held."""
+        """End everything of it that still lives, and release its resources."""
         ...
 
     def kill(self) -> None:
-        """End all of it at once: quick, and without an error."""
+        """End everything of it at once: quickly, and without raising an error."""
         ...
 
 
 class Started:
-    """One of a group, as the port `StartedProcess`."""
+    """One member of a `LocalProcessGroup`; it implements the port `StartedProcess`."""
 
     def __init__(
         self, running: Running, request: ProcessRequest, on_line: Callable[[bytes], None]
     ) -> None:
-        """It has just been started, and nothing of its output was read."""
+        """Wrap a process that has just started and whose output nobody has read yet."""
         self.running = running
         self.output = RunOutput(request.output_limit_bytes, on_line)
         self.result: ProcessResult | None = None
@@ -218,34 +220,37 @@ class Started:
         self.stopped = False
 
     def let_go(self) -> None:
-        """Its time counts from now on, and its output is handed on."""
+        """Start to count its time, up to the time limit; its output is passed on from now on."""
         self.running.let_go()
         self.deadline = time.monotonic() + self.timeout_seconds
 
     def stop(self) -> None:
-        """To be ended at the next look."""
+        """Mark it to be ended at the next check."""
         self.stopped = True
 
 
 class LocalProcessGroup:
-    """`begin` starts a process or a container; `interrupts` must be the installed ones, if any."""
+    """Processes or containers that live at the same time, followed by one thread.
+
+    `begin` starts one of them. `interrupts` must be the installed ones, if any are.
+    """
 
     def __init__(self, begin: Callable[[ProcessRequest], Running], interrupts: StopSignals) -> None:
-        """Nothing is started yet."""
+        """Create an empty group."""
         self._begin = begin
         self._interrupts = interrupts
         self._living: list[Started] = []
 
     def start(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> Started:
-        """Start one; it is told apart from the others from its first moment on."""
-        # a signal between the start and the next line would leave a process that nobody ends
+        """Start a member; the group can end it from its first moment on."""
+        # a signal between the start and the append would leave a process that nobody ends
         with self._interrupts.deferred():
             started = Started(self._begin(request), request, on_line)
             self._living.append(started)
         return started
 
     def follow(self, seconds: float) -> None:
-        """Hand on output until one of those that were let go ends, at most for so long."""
+        """Pass on output until a member that was let go ends, for at most this many seconds."""
         until = time.monotonic() + seconds
         while not self._end_those_that_are_over():
             left = until - time.monotonic()
@@ -261,7 +266,7 @@ class LocalProcessGroup:
         return bool(over)
 
     def _pump(self, watched: list[Started], seconds: float) -> None:
-        """Wait for output of any, and hand on what has come."""
+        """Wait for output of any watched member, and pass on what has arrived."""
         poller = select.poll()
         outputs = {
             child.running.output.descriptor: child for child in watched if child.running.output.open
@@ -269,6 +274,7 @@ class LocalProcessGroup:
         for descriptor in outputs:
             poller.register(descriptor, select.POLLIN)
         if not outputs:
+            # every output is closed while a process still runs: poll() on nothing would spin
             time.sleep(min(seconds, POLL_SECONDS))
             return
         for descriptor, _ in poller.poll(seconds * 1000):
@@ -283,19 +289,19 @@ class LocalProcessGroup:
             try:
                 started.running.end(started.output.keep)
             finally:
-                # only now: a second signal kills those that are still here
+                # remove it only now: until then a second signal has to kill it too
                 self._living.remove(started)
         started.result = started.output.result(
             started.running, in_time=in_time, out_of_memory=started.running.out_of_memory
         )
 
     def kill(self) -> None:
-        """End all of them at once: quick, and without an error."""
+        """End all members at once: quickly, and without raising an error."""
         for started in self._living:
             started.running.kill()
 
     def end(self) -> None:
-        """End all that lives, the newest first; the first fault is raised when all are through."""
+        """End all living members, the newest first; raise the first fault after the last member."""
         faults: list[Exception] = []
         while self._living:
             started = self._living[-1]
@@ -315,7 +321,7 @@ def _is_over(started: Started) -> bool:
 
 
 class GroupedProcesses(ABC):
-    """The port `Processes`, for callers that can start one."""
+    """The port `Processes` for subclasses that only say how to start one process."""
 
     def __init__(self, interrupts: StopSignals | None = None) -> None:
         """`interrupts` must be the installed ones, if any are."""
@@ -323,14 +329,14 @@ class GroupedProcesses(ABC):
 
     @abstractmethod
     def begin(self, request: ProcessRequest) -> Running:
-        """Start one; raises `RunError` when it cannot be started."""
+        """Start a process; raises `RunError` if it cannot be started."""
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
-        """Run to the end, to its time limit, or to an exception, then leave no process behind.
+        """Run to the end, the time limit or an exception, then leave no process behind.
 
-        `on_line` gets lines to show (see `LineFeed`: a flood is thinned out); what is to be relied
-        on is in the result. Raises `RunError` when the process could not be started, or when
-        something that it started could not be ended.
+        `on_line` receives lines to show. A flood is thinned out (see `LineFeed`), so code must use
+        the output in the result. Raises `RunError` if the process cannot be started, or if
+        something that it started cannot be ended.
         """
         with self.together() as group:
             started = group.start(request, on_line)
@@ -341,12 +347,13 @@ class GroupedProcesses(ABC):
 
     @contextmanager
     def together(self) -> Iterator[LocalProcessGroup]:
-        """Processes that live at the same time; none of them is left when the body ends."""
-        # before the start: a daemon whose parent ends goes to the nearest such ancestor, not to
+        """Yield a group of processes that live at the same time; none of them outlives the body."""
+        # before the start: a daemon whose parent ends is then adopted by this process instead of
         # init
         adopt_orphans()
         group = LocalProcessGroup(self.begin, self._interrupts)
         with (
+            # the cleanup must not be interrupted; the body may be
             self._interrupts.deferred(),
             closed_memory(),
             self._interrupts.last_resort(group.kill),
@@ -362,8 +369,8 @@ class LocalProcesses(GroupedProcesses):
     """The port `Processes` on this machine."""
 
     def begin(self, request: ProcessRequest) -> RunningProcess:
-        """Start a process of this machine."""
-        # before the start: whatever is born later is of the training, and so are its daemons
+        """Start a process of this machine, in a cache group of its own if its account has one."""
+        # before the start: every child born later belongs to the training, daemons included
         family_before = descendants(os.getpid())
         views: list[View] = []
 
@@ -392,11 +399,12 @@ def start_process(
     ready: Callable[[int], None] = lambda _: None,
     door: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own; raises `RunError` that names what is wrong.
+    """Start a process in its own session, with stdout and stderr in one pipe.
 
-    `handed_on` are descriptors that it has under the same numbers, beside its output. `ready` is
-    called with its number when it is about to become the program, in a view of its own; `door` is
-    the file by which one of another account joins a control group.
+    `handed_on` are descriptors that the process keeps under the same numbers. `ready` is called
+    with the process number just before it becomes the program, when it is in its own view. `door`
+    is the file by which a process of another account joins a control group. Raises `RunError` that
+    says what is wrong if the process cannot be started.
     """
     if not request.on_host(request.workdir).is_dir():
         raise RunError(
@@ -423,14 +431,15 @@ def _popen(request: ProcessRequest, handed_on: tuple[int, ...]) -> subprocess.Po
         bufsize=0,
         close_fds=True,
         pass_fds=handed_on,
-        # a group of its own to signal, and no terminal to read from or to push input into (TIOCSTI)
+        # its own process group to signal, and no terminal to read from or to inject
+        # input into (TIOCSTI)
         start_new_session=True,
     )
 
 
 @contextmanager
 def _no_core_dumps() -> Iterator[None]:
-    """A child inherits the limit: a dump would hold the machine's disk full of its memory."""
+    """Set the core limit to 0, which a child inherits: a dump would fill the disk with memory."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
     try:
@@ -440,7 +449,7 @@ def _no_core_dumps() -> Iterator[None]:
 
 
 def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunError:
-    """Say what was tried; the hint follows the kind of fault."""
+    """Return the error for a failed start; the hint depends on the kind of fault."""
     name = safe_line(request.argv[0])
     if isinstance(error, FileNotFoundError):
         return _not_found(name)
@@ -463,10 +472,13 @@ def _not_found(name: str) -> RunError:
 
 
 def _not_permitted(request: ProcessRequest, name: str) -> RunError:
-    """Name the folder that is closed: a link of a virtual environment tells nothing of it."""
+    """Return the error for a denied start, with the folder that is closed, if one is.
+
+    The program's own path may not show that folder: in a virtual environment it is a link.
+    """
     account = request.credentials
     closed = None if account is None else blocking_folder(request, account)
-    # a closed folder of PATH is all that the kernel tells of, wherever else was looked
+    # the kernel reports one closed folder of PATH as EACCES, even if the program is nowhere on PATH
     if closed is None and not is_there(request):
         return _not_found(name)
     if account is None:

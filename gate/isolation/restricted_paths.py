@@ -1,10 +1,10 @@
-"""What other accounts may read and write while untrusted code runs.
+"""Limits what other accounts can read and write while untrusted code runs.
 
-A separate account does not keep a training from files that everybody may read: the runner's
-temporary folder (newer checkouts keep the token there), its command files, the event, the clone's
-`.git`, the evidence of an earlier run. Permissions are used, not Landlock: every kernel and every
-file system has them, and should the gate be killed before it gives the access back, whoever owns
-the place still has it.
+A separate account does not keep a training from files that everybody may read (rule T1). Such files
+are the runner's temporary folder (newer checkouts keep the token there), its command files, the
+event, the clone's `.git`, and the evidence of an earlier run. The gate uses permissions and not
+Landlock for this, because every kernel and file system has them. If the gate is killed before it
+restores the access, the owner of a file still has access.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gate.system.files.trees import open_folder
 from gate.text.untrusted_text import safe_line
 
 MAX_ENTRIES = 50_000
-# the kernel's own files; devices are no places
+# the kernel's own files; devices are not places to leave data in
 NOT_ENTERED = frozenset(map(Path, ("/proc", "/sys", "/dev")))
 KINDS = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISFIFO)
 GONE = suppress(FileNotFoundError)
@@ -33,28 +33,27 @@ EVERYWHERE = (*SHARED_FOLDERS, Path("/"))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WritablePaths:
-    """What was found; `complete` is False when there were more entries than are looked at."""
+    """What other accounts can write; `complete` is False if the search stopped at its limit."""
 
     paths: tuple[Path, ...]
     complete: bool = True
 
     def below(self, folder: Path) -> bool:
-        """Whether there may be one below a folder."""
+        """Return whether there is, or may be, such a path below a folder."""
         return not self.complete or any(path.is_relative_to(folder) for path in self.paths)
 
 
 def find_writable_paths(
     tops: Iterable[Path], groups: Collection[int] = (), *, max_entries: int = MAX_ENTRIES
 ) -> WritablePaths:
-    """Look below folders for what other accounts can reach and write; no link is followed.
+    """Return what other accounts can reach and write below these folders; follow no link.
 
-    `groups` are those that the account has: what one of them can write is open to it as well.
-
-    Left out are folders that `residue.py` empties after every run, and what it finds in them.
-    Nearer ones are looked at first, so that a limit cuts off what lies deep.
+    `groups` are the account's groups; what one of them can write counts too. Left out are folders
+    that `accounts.py` empties after every run, and what is in them. Folders near the top come
+    first, so that a limit cuts off the deepest.
     """
     look = _Look(max_entries, groups)
-    # breadth first: what lies near the top is found by most programs
+    # breadth first: files near the top are those that most programs would find
     pending = deque(dict.fromkeys(tops))
     while pending and look.seen <= max_entries:
         pending += look.inside(pending.popleft())
@@ -62,7 +61,7 @@ def find_writable_paths(
 
 
 class _Look:
-    """What was found so far."""
+    """The state of one search."""
 
     def __init__(self, max_entries: int, groups: Collection[int]) -> None:
         self._groups = groups
@@ -73,7 +72,7 @@ class _Look:
         self._emptied = {*FILE_FOLDERS, *SHARED_FOLDERS}
 
     def inside(self, folder: Path) -> list[Path]:
-        """Judge what is in a folder; the folders in it that are to be looked into."""
+        """Check the entries of a folder; return the folders in it that are to be searched."""
         further: list[Path] = []
         try:
             with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
@@ -87,14 +86,14 @@ class _Look:
                         if self._judge(folder / entry.name, facts, descriptor):
                             further.append(folder / entry.name)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            # gone meanwhile, or of a file system that keeps even root out
+            # gone meanwhile, or on a file system that denies even root
             pass
         except OSError:
             self.complete = False
         return further
 
     def _judge(self, path: Path, facts: os.stat_result, parent: int) -> bool:
-        """Note a place that is open to all; whether it is a folder that is to be looked into."""
+        """Record a path that others can write; return whether it is a folder to be searched."""
         if path in NOT_ENTERED or path in self._emptied:
             return False
         by_group = facts.st_gid in self._groups
@@ -105,7 +104,7 @@ class _Look:
         elif not (by_group and _can_write(facts, by_group=True)):
             entered = stat.S_IXOTH | (stat.S_IXGRP if by_group else 0)
             return stat.S_ISDIR(facts.st_mode) and bool(facts.st_mode & entered)
-        # permissions of a read-only file system open nothing
+        # on a read-only file system the permissions allow no write
         if os.fstatvfs(parent).f_flag & os.ST_RDONLY:
             return stat.S_ISDIR(facts.st_mode)
         self.restricted.append(path)
@@ -113,7 +112,7 @@ class _Look:
 
 
 def _can_write(facts: os.stat_result, *, by_group: bool = False) -> bool:
-    """Whether every account can, or each of the file's group."""
+    """Return whether every account can write it, or with `by_group` every member of its group."""
     needed = stat.S_IWOTH | (stat.S_IXOTH if stat.S_ISDIR(facts.st_mode) else 0)
     mode = facts.st_mode >> 3 if by_group else facts.st_mode
     return any(kind(facts.st_mode) for kind in KINDS) and mode & needed == needed
@@ -127,7 +126,7 @@ def _is_roots_folder(facts: os.stat_result) -> bool:
 OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ALL_ACCESS = stat.S_IRWXO
 ALL_BUT_PASSING = stat.S_IROTH | stat.S_IWOTH
-# where a container of GitHub's runner has its command files, its event, its temporary files
+# variables that name the runner's folders and command files, also in a container of GitHub's
 RUNNERS_FOLDERS = ("RUNNER_TEMP", "HOME")
 RUNNERS_FILES = (
     "GITHUB_ENV",
@@ -139,7 +138,7 @@ RUNNERS_FILES = (
 )
 # variables that name a file with the login of a package index, wherever it is
 LOGIN_FILES = ("NETRC", "PIP_CONFIG_FILE", "PIP_CLIENT_CERT")
-# what programs keep logins in, below the home of the gate's account
+# where programs keep logins, below the home folder of the gate's account
 LOGINS = (
     ".aws",
     ".azure",
@@ -152,32 +151,34 @@ LOGINS = (
     ".pypirc",
     ".ssh",
 )
-# no file there is data, and some hold what other processes have in memory
+# no file there is data, and some show the memory of other processes
 KERNELS = (Path("/proc"), Path("/sys"))
 # google-github-actions/auth leaves such a file in the workspace
 CREDENTIAL_FILES = "gha-creds-*.json"
 
 
 def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
-    """What a training in a clone at `top` must not read; on a runner, the runner's places too."""
+    """Return what a training in a clone at `top` must not read, including the runner's places."""
     places = [top / ".git", *sorted(top.glob(CREDENTIAL_FILES))]
     if variables.get("GITHUB_ACTIONS") == "true":
         named = {name: Path(variables[name]) for name in variables if variables[name]}
-        # one that every account uses stays open: other programs, and other gates, are in it
+        # a folder that every account uses stays open: other programs and other gates use it
         folders = [named[name] for name in RUNNERS_FOLDERS if name in named]
         places += [folder for folder in folders if folder not in SHARED_FOLDERS]
         files = {named[name] for name in RUNNERS_FILES if name in named}
         places += sorted({file if file.parent in SHARED_FOLDERS else file.parent for file in files})
         places += [named[name] for name in LOGIN_FILES if name in named]
-    # a home that holds the clone too, `/` at worst, would take the whole system along
+    # closing a home folder that contains the clone, `/` at worst, would close the whole system
     apart = [place for place in places if not top.is_relative_to(place)]
     return tuple(place for place in apart if not place.is_symlink())
 
 
 def places_without_data(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
-    """What no declared data may be, contain or be inside of: closed places, logins, the kernel's.
+    """Return the places that declared data must not be, contain or be in, such as secrets.
 
-    Data is shown to the training at a path of its own, whatever the folders above it let pass.
+    These are closed places, folders with logins, and the kernel's files. The check is needed
+    because a training sees its data at another path, where the permissions of the folders above it
+    do not apply.
     """
     home = Path(variables.get("HOME") or "/")
     logins = tuple(home / name for name in LOGINS) if home != Path("/") else ()
@@ -188,10 +189,11 @@ def places_without_data(top: Path, variables: Mapping[str, str]) -> tuple[Path, 
 def restrict_access(
     places: Iterable[Path], way: Path, interrupts: StopSignals, groups: Collection[int] = ()
 ) -> Iterator[None]:
-    """Keep the paths closed while the body runs; restored on every way out.
+    """Keep paths closed to other accounts while the body runs, and restore them on every way out.
 
-    They are closed to the accounts of `groups` too: the training has these. See
-    `RestrictedPaths.close`; raises `RunError` as that does, with nothing left closed.
+    Members of `groups` are shut out too, because the training is in these groups. Raises `RunError`
+    as `RestrictedPaths.close` does, with nothing left closed, and `StorageError` if access cannot
+    be restored.
     """
     closed = RestrictedPaths(groups)
     with interrupts.last_resort(closed.give_back):
@@ -199,7 +201,7 @@ def restrict_access(
             closed.close(places, way)
             yield
         finally:
-            # a stop between two of them would leave the rest closed for good
+            # a stop between two paths would leave the rest closed for good
             with interrupts.deferred():
                 still_closed = closed.give_back()
         if still_closed:
@@ -212,7 +214,10 @@ def restrict_access(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """The access that was taken off a file or folder, which its two numbers identify."""
+    """The access that was removed from a file or folder.
+
+    `identity` is its device and inode number.
+    """
 
     path: Path
     identity: tuple[int, int]
@@ -220,31 +225,31 @@ class Taken:
 
 
 class RestrictedPaths:
-    """Closes paths, and remembers what to restore."""
+    """Closes paths to other accounts, and remembers what to restore."""
 
     def __init__(self, groups: Collection[int] = ()) -> None:
-        """`groups` are others as well: whoever is in one of them is kept out."""
+        """Members of `groups` are shut out like others."""
         self._groups = groups
         self._taken: list[Taken] = []
 
     def close(self, places: Iterable[Path], way: Path) -> None:
-        """Take other accounts' access off each place; what `way` is in stays passable.
+        """Remove other accounts' access to each place, but keep the path to `way` passable.
 
-        In such a folder all is closed but the next step of the way, down to `way` itself. What is
-        not there is left alone, and so is what is neither file nor folder, such as a link. Raises
-        `RunError` when access cannot be taken: a secret would stay readable.
+        In a place that contains `way`, everything is closed except the next step towards `way`.
+        Missing paths are skipped, and so is what is neither file nor folder, such as a link. Raises
+        `RunError` if access cannot be removed, because a secret would stay readable.
         """
         goal = Path(os.path.realpath(way))
         pending = [Path(os.path.realpath(place)) for place in places]
         while pending:
             path = pending.pop()
             try:
-                # nothing of the training's is below: all access of others goes
+                # nothing of the training is below, so remove all access of others
                 if not goal.is_relative_to(path):
                     self._take(path, ALL_ACCESS)
                 elif path != goal:
-                    # it is a parent of the work tree: others may pass (x) but neither list it (r)
-                    # nor add to it (w)
+                    # a parent of the work tree: others may pass through (x) but neither list (r)
+                    # nor add (w)
                     self._take(path, ALL_BUT_PASSING)
                     pending += [path / name for name in _names(path)]
             except OSError as error:
@@ -254,21 +259,21 @@ class RestrictedPaths:
         with _opened(path) as descriptor:
             facts = None if descriptor is None else os.fstat(descriptor)
             if facts is not None and facts.st_gid in self._groups:
-                # the same bits of the group, three places up
+                # the group's bits are the same three, shifted by three
                 unwanted |= unwanted << 3
             if descriptor is None or facts is None or not facts.st_mode & unwanted:
                 return
-            # noted before it is done: a signal may come at any time
+            # recorded before the change, because a signal may come at any time
             self._taken.append(
                 Taken(path=path, identity=_identity(facts), access=facts.st_mode & unwanted)
             )
-            # by descriptor: a path could have become a link to another file since the look
+            # by descriptor: since the check the path could have become a link to another file
             os.fchmod(descriptor, stat.S_IMODE(facts.st_mode) & ~unwanted)
 
     def give_back(self) -> list[Path]:
-        """Put the access back wherever the same file or folder still lies; where it cannot.
+        """Restore the access of each file or folder that is still the same; return failed paths.
 
-        It raises nothing and may be called twice: a second signal calls it in the midst of things.
+        It raises nothing and may run twice: a second signal calls it in the middle of other work.
         """
         failed = []
         for taken in reversed(self._taken):
@@ -284,7 +289,7 @@ def _put_back(taken: Taken) -> None:
         if descriptor is None:
             return
         facts = os.fstat(descriptor)
-        # device and inode: a file that has since taken the path is given no access
+        # compare device and inode: a file that has since replaced the path gets no access
         if _identity(facts) == taken.identity and taken.access & ~facts.st_mode:
             os.fchmod(descriptor, stat.S_IMODE(facts.st_mode) | taken.access)
 
@@ -296,7 +301,7 @@ def _names(folder: Path) -> list[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int | None]:
-    """A descriptor of a regular file or a folder, or None: a device is not even opened."""
+    """Yield a descriptor of a regular file or folder, or None; a device is never opened."""
     try:
         mode = os.lstat(path).st_mode
         known = stat.S_ISREG(mode) or stat.S_ISDIR(mode)

@@ -1,16 +1,19 @@
-"""A separate program that gives up its privileges, and then becomes the training.
+"""The sandbox launcher: a small program that gives up its privileges and becomes the training.
 
-`sandboxed_start.py` starts it as root with the gate's interpreter (`-I -S`), so it imports from the
-standard library alone, and nothing once the account is changed: that one may not be able to read
-the interpreter. Limits belong to a whole process and cannot be set for a child from outside by a
-root without CAP_SYS_RESOURCE, as a container's is: hence a process between gate and training. Its
-environment is empty; the plan, the training's environment in it, comes on stdin as JSON.
+`sandboxed_start.py` starts it as root with the gate's interpreter (`-I -S`). So it imports the
+standard library alone. After it changes the account it imports nothing, because the new account may
+not be able to read the interpreter. A separate process is needed because limits belong to a whole
+process: a root without CAP_SYS_RESOURCE, as in a container, cannot set them for a child from
+outside. The launcher starts with an empty environment. It reads its plan, which includes the
+training's environment, from stdin as JSON.
 
-Where a run may write is settled in one of two ways, see `WriteGuard`: by a mount namespace
-(`private_view.py`) while this is still root, or by Landlock (`landlock.py`) afterwards.
+One of two guards decides where a run may write, see `WriteGuard`. A mount namespace
+(`private_view.py`) is built while the process is still root. Landlock (`kernel_calls.py`) is
+applied after the change of account.
 
-The one argument is the descriptor to report on: `.` when all is ready, then, only if something
-failed, a JSON object. It is closed by a successful start, which is how the gate learns of that.
+The only argument is the descriptor to report on. The launcher writes `.` when all is ready and,
+only if a step fails, a JSON object. A successful start closes the descriptor, which is how the gate
+learns of it.
 """
 
 from __future__ import annotations
@@ -39,19 +42,20 @@ INSTRUCTION_BYTES = 8
 READY = b"."
 CANNOT_START = 127
 MOUNT_NAMESPACE = "mount namespace"
-# of a status as wait(2) tells it
+# bytes of a wait(2) status on the pipe between the two processes outside and inside
 STATUS_BYTES = 4
 
 
 class LaunchPlan(TypedDict):
-    """What `sandboxed_start.py` asks for; `seccomp_filter` is in base64, `limits` by name.
+    """What `sandboxed_start.py` asks the launcher to do.
 
-    `groups` are all that it has beside its own. `guard` is a `WriteGuard`; `writable` are the run's
-    own folders, `shared` the temporary folders of all accounts that Landlock leaves open to them;
-    `mounts` are pairs of what a view shows and where, `place` is such a pair for the run's own
-    folder. Without an account (`uid`) it stays who it is, and nothing is refused to it. `own` is
-    what it has of its own, as `private_view.Own` calls it; `cpus` are those that it is kept to,
-    none for all. `door` is the file by which it joins a control group, empty for none.
+    `groups` are the supplementary groups. Without a `uid` the process keeps its account, and no
+    right is taken from it. `limits` maps names in Python's module resource to values;
+    `seccomp_filter` is base64. `guard` is a value of `WriteGuard`. `writable` are the run's own
+    folders; `shared` are temporary folders of all accounts, which Landlock leaves open. `mounts`
+    are pairs of a source and the path that shows it; `place` is such a pair for the run's own
+    folder. `own` has the words of `private_view.Own`. `cpus` are the cores that the process may
+    use, empty for all. `door` is the file that joins a control group, empty for none.
     """
 
     argv: list[str]
@@ -73,15 +77,16 @@ class LaunchPlan(TypedDict):
 
 
 def main(report: int) -> None:
-    """Take each step in turn; the last one does not return."""
+    """Take each step of the plan in turn; the last one does not return."""
     plan: LaunchPlan = json.loads(sys.stdin.buffer.read())
-    # execve closes it, which tells the gate of a good start, and the training never holds it
+    # execve closes the descriptor, which reports success, and the training never gets it
     os.set_inheritable(report, False)
     for step in STEPS:
         if step is exec_command:
             os.write(report, READY)
             if plan["place"] is not None:
-                # the gate looks at the view meanwhile: later nobody may be in it any more
+                # wait while the gate opens this view: a training that ends at once would leave no
+                # process in it
                 os.read(report, len(READY))
         try:
             step(plan)
@@ -92,12 +97,13 @@ def main(report: int) -> None:
                 "reason": getattr(error, "strerror", None) or str(error),
             }
             os.write(report, json.dumps(facts).encode())
-            # nothing to tidy up, and no output of an interpreter's end amid the training's
+            # leave without the interpreter's shutdown, whose messages would mix with the training's
+            # output
             os._exit(CANNOT_START)
 
 
 def close_input(_: LaunchPlan) -> None:
-    """Nothing to read for the training."""
+    """Replace stdin with the null device, so that the training has nothing to read."""
     _read_nothing()
 
 
@@ -108,8 +114,8 @@ def _read_nothing() -> None:
 
 
 def limit(plan: LaunchPlan) -> None:
-    """Lower limits, soft and hard; none is ever raised."""
-    # the hard one too: a soft limit alone anybody may raise again (getrlimit(2))
+    """Lower the limits, soft and hard; never raise one."""
+    # the hard limit too: any process may raise its soft limit again (getrlimit(2))
     for name, most in plan["limits"].items():
         kind = getattr(resource, name)
         soft, hard = (_lower(now, most) for now in resource.getrlimit(kind))
@@ -121,25 +127,25 @@ def _lower(now: int, most: int) -> int:
 
 
 def keep_to_cpus(plan: LaunchPlan) -> None:
-    """Before anything counts the cores that it may use."""
+    """Keep this process to the plan's cores, before any code counts the cores it may use."""
     if plan["cpus"]:
         os.sched_setaffinity(0, plan["cpus"])
 
 
 def join_group(plan: LaunchPlan) -> None:
-    """Before anything is read in for the training."""
+    """Join the plan's control group, before anything is loaded for the training."""
     if plan["door"]:
         with open(plan["door"], "wb", buffering=0) as door:  # noqa: PTH123 - as little as can be
-            # whoever writes it (cgroups(7))
+            # 0 stands for the process that writes it (cgroups(7))
             door.write(b"0")
 
 
 def enter_own_namespaces(plan: LaunchPlan) -> None:
-    """Where it is asked for, leave the machine's mounts, processes, network and System V objects.
+    """If the plan asks for it, leave the machine's mounts, processes, network and System V objects.
 
-    With processes of its own all that follows is done by the first of them (pid_namespaces(7)):
-    this process goes on outside, and ends as the training does. When that first one ends, the
-    kernel ends all others.
+    With its own processes, the first process of the new PID namespace takes all further steps
+    (pid_namespaces(7)). This process stays outside and ends as the training does. When the first
+    process ends, the kernel ends all others of the namespace.
     """
     if plan["guard"] != MOUNT_NAMESPACE:
         return
@@ -151,22 +157,23 @@ def enter_own_namespaces(plan: LaunchPlan) -> None:
     if first:
         _end_as_training(first, reading)
     os.close(reading)
-    # kept where nothing is read any more: the training gets another, see `exec_command`
+    # stdin has been read by now, so its number holds the pipe; `exec_command` gives the training
+    # another
     os.dup2(writing, 0)
     os.close(writing)
 
 
 def _end_as_training(first: int, reading: int) -> NoReturn:
-    """Wait for the first process of the namespace, then end as it says that the training ended."""
-    # the gate asks the whole group to end; the first process hands that on
+    """Wait for the namespace's first process, then end with the training's exit code or signal."""
+    # the gate sends SIGTERM to the whole group; the first process passes it to the training
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _hold_only(reading)
     said = os.read(0, STATUS_BYTES)
     _, status = os.waitpid(first, 0)
     status = int.from_bytes(said, sys.byteorder) if len(said) == STATUS_BYTES else status
     code = os.waitstatus_to_exitcode(status)
-    # 128 + n, as a shell has it, would be another end than the training's: the gate, which asks by
-    # wait(2), has to see the signal itself
+    # die by the same signal: an exit code of 128 + n, as a shell returns, would hide the signal
+    # from the gate, which asks by wait(2)
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
@@ -175,13 +182,16 @@ def _end_as_training(first: int, reading: int) -> NoReturn:
 
 
 def _hold_only(descriptor: int) -> None:
-    """Close all but one, which is the first from now on: others wait for the end of the rest."""
+    """Close every descriptor but this one, which becomes number 0.
+
+    Readers of the others, such as the gate's report socket, wait until every copy is closed.
+    """
     os.dup2(descriptor, 0)
     os.closerange(1, os.sysconf("SC_OPEN_MAX"))
 
 
 def show_own_view(plan: LaunchPlan) -> None:
-    """Where it is asked for, show the run a machine that it can only read, but for its folders."""
+    """If the plan asks for it, build the view in which only the run's folders are writable."""
     place = None if plan["place"] is None else _pair(plan["place"])
     if plan["guard"] == MOUNT_NAMESPACE:
         mounts = [_pair(mount) for mount in plan["mounts"]]
@@ -198,42 +208,43 @@ def _pair(paths: tuple[str, str]) -> tuple[Path, Path]:
 
 
 def change_account(plan: LaunchPlan) -> None:
-    """Leave root and every group but those of the plan for good; root's capabilities go with it."""
+    """Leave root and all groups except the plan's for good; root's capabilities go too."""
     uid, gid = plan["uid"], plan["gid"]
     if uid is None:
         return
-    # groups first, the user last: once that is another's, neither call is permitted any more
+    # groups first, user last: without root's user id neither group call is permitted
     os.setgroups(plan["groups"])
     os.setresgid(gid, gid, gid)
-    # all three ids: a saved id of 0 would be a way back to root (setresuid(2))
+    # set all three ids: a saved id of 0 would be a way back to root (setresuid(2))
     os.setresuid(uid, uid, uid)
 
 
 def refuse_privileges(plan: LaunchPlan) -> None:
-    """No program started from here on gains any: setuid bits and file capabilities do nothing."""
-    # Landlock and seccomp(2) require it without CAP_SYS_ADMIN
+    """Set `no_new_privs`: setuid bits and file capabilities have no effect from here on."""
+    # without CAP_SYS_ADMIN, Landlock and seccomp(2) require it
     if plan["uid"] is not None:
         _control(PR_SET_NO_NEW_PRIVS, 1, 0)
 
 
 def refuse_writing(plan: LaunchPlan) -> None:
-    """Where it is asked for, let Landlock refuse each change outside the run's folders."""
+    """If the guard is Landlock, refuse every change outside the run's folders."""
     if plan["guard"] == "landlock":
         write_only_below((*plan["writable"], *plan["shared"]))
 
 
 def refuse_calls(plan: LaunchPlan) -> None:
-    """Install the filter, for this process and all that come of it."""
+    """Install the plan's seccomp filter for this process and all its descendants."""
     if plan["uid"] is not None:
         install_filter(base64.b64decode(plan["seccomp_filter"]))
 
 
 def install_filter(program: bytes) -> None:
-    """Have the kernel ask a program of `seccomp_filter` before each call; `OSError` if it cannot.
+    """Add a program of `seccomp_filter` to the filters that the kernel asks before each call.
 
-    One that is there already is asked too. Needs `no_new_privs`.
+    Filters installed before stay active. Needs `no_new_privs`. Raises `OSError` if the kernel
+    refuses.
     """
-    # kept in variables: the kernel reads both after this line, and Python frees what nobody names
+    # kept in variables: the kernel reads both buffers below, and Python frees what has no name
     held = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog
     header = struct.pack("@HP", len(program) // INSTRUCTION_BYTES, ctypes.addressof(held))
@@ -247,14 +258,15 @@ def _control(option: int, first: int, second: int) -> None:
 
 
 def exec_command(plan: LaunchPlan) -> None:
-    """Become the training, in its folder, found on its own PATH.
+    """Become the training: change to its folder, find its program on its PATH, and execve.
 
-    Not by `os.execvpe`, which imports: the account may be one that cannot read this interpreter.
+    `os.execvpe` is not used because it imports, and the account may not be able to read this
+    interpreter.
     """
     os.chdir(plan["workdir"])
     if Own.PROCESSES in plan["own"]:
         _fork_training()
-    # the interpreter ignores these two, and what it ignores would stay ignored
+    # Python ignores these two signals, and an ignored signal stays ignored across execve
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     name, faults = plan["argv"][0], []
@@ -265,27 +277,28 @@ def exec_command(plan: LaunchPlan) -> None:
             os.execve(path, plan["argv"], plan["env"])  # noqa: S606 - no shell, on purpose
         except OSError as fault:
             faults.append(fault)
-    # one that is there and cannot be started says more than those that are not there
+    # an error about a file that exists says more than "not found"
     missing = (FileNotFoundError, NotADirectoryError)
     raise next((fault for fault in faults if not isinstance(fault, missing)), faults[-1])
 
 
 def _fork_training() -> None:
-    """Go on in a child; this process stays the first of its namespace until that has ended.
+    """Return in a child, which becomes the training; this process stays as the namespace's first.
 
-    It has the training's account and every refusal of it. It cannot be signalled from inside
-    without a handler, holds nothing but the way to say how the training ended, and takes leave of
+    It has the training's account and restrictions. From inside the namespace only signals with a
+    handler reach it. It holds one descriptor, to report how the training ended, and it reaps
     orphans (pid_namespaces(7)).
     """
-    # ends with the process outside, however that ended; a change of the account had cleared it
+    # die with the process outside, however that ends; set here because a change of account clears
+    # it
     _control(PR_SET_PDEATHSIG, signal.SIGKILL, 0)
-    # Python's own handler would raise in here
+    # Python's own handler would raise KeyboardInterrupt in here
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     training = os.fork()
     if not training:
         _control(PR_SET_PDEATHSIG, 0, 0)
         _read_nothing()
-        # as it is without a namespace: a session and a group of its own, and all else as it was
+        # as without a namespace: the training leads its own session and process group
         os.setsid()
         return
     _hold_only(0)
@@ -294,7 +307,7 @@ def _fork_training() -> None:
         try:
             os.killpg(training, number)
         except OSError:
-            # it has just ended, or has not begun
+            # the training has just ended, or its session has not begun
             return
 
     signal.signal(signal.SIGTERM, hand_on)
@@ -306,8 +319,8 @@ def _fork_training() -> None:
 
 
 Step = Callable[[LaunchPlan], None]
-# The order is the safety: mounts need root, Landlock and the filter need `no_new_privs`, and the
-# filter comes last, since it refuses `unshare`.
+# The order is a security rule. Mounts need root. Landlock and the filter need `no_new_privs`. The
+# filter comes last because it refuses `unshare`.
 STEPS: tuple[Step, ...] = (
     close_input,
     limit,

@@ -1,4 +1,4 @@
-"""Starts a training in its sandbox: another account, limits, few system calls and folders."""
+"""Starts a training in its sandbox: a separate account, limits, a view and a seccomp filter."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gate.isolation.sandbox_launcher import READY, LaunchPlan
 from gate.isolation.seccomp_filter import seccomp_filter
 from gate.text.untrusted_text import safe_line
 
-# a path through links that go in a circle has no end
+# a path through circular links never ends
 MAX_STEPS = 1000
 
 
 def blocking_folder(request: ProcessRequest, account: Credentials) -> Path | None:
-    """The first folder that the account may not enter on the way to the program or its workdir."""
+    """Return the first folder that bars the account from the program or its workdir, or None."""
     name = request.argv[0]
     program = request.workdir / name if "/" in name else shutil.which(name, path=_path_of(request))
     places = (request.workdir, *((Path(program),) if program else ()))
@@ -38,7 +38,7 @@ def blocking_folder(request: ProcessRequest, account: Credentials) -> Path | Non
 
 
 def is_there(request: ProcessRequest) -> bool:
-    """Whether a file lies where the command is looked for, may it be executed or not."""
+    """Return whether the command's file exists where it is looked for, executable or not."""
     name = request.argv[0]
     folders = ("",) if "/" in name else _path_of(request).split(os.pathsep)
     places = (request.on_host(request.workdir / folder / name) for folder in folders)
@@ -50,13 +50,13 @@ def _path_of(request: ProcessRequest) -> str:
 
 
 def first_blocked_folder(path: Path, account: Credentials) -> Path | None:
-    """The first folder on the way that the account may not enter; links are followed one by one.
+    """Return the first folder on the way to `path` that the account may not enter.
 
-    None when all are open to it, or the way ends before. The folder that a path itself names is
-    looked at too.
+    Links are followed one by one. If `path` is a folder, it is checked too. Return None if all
+    folders are open to the account, or if the path does not exist.
     """
     place, steps = Path("/"), list(path.absolute().parts[1:])
-    # links may form a circle, which the kernel gives up too (ELOOP)
+    # bounded, because links may form a circle; the kernel gives up on one too (ELOOP)
     for _ in range(MAX_STEPS):
         if not _may_enter(place.stat(), account):
             return place
@@ -69,11 +69,12 @@ def first_blocked_folder(path: Path, account: Credentials) -> Path | None:
         except OSError:
             return None
         if target is not None:
-            # a link's own parts come before what is left of the way
+            # the parts of the link's target come before the remaining steps
             steps[:0] = [part for part in target.parts if part != "/"]
             place = Path("/") if target.is_absolute() else place
         elif stat.S_ISDIR(mode):
-            # `..` of a link may be left by name: every folder up to here is a real one
+            # `..` can be resolved by name here, because every folder so far is a real one, not a
+            # link
             place = Path(os.path.normpath(there))
         else:
             return None
@@ -81,7 +82,7 @@ def first_blocked_folder(path: Path, account: Credentials) -> Path | None:
 
 
 def _may_enter(facts: os.stat_result, account: Credentials) -> bool:
-    # the first class that fits decides, also to the owner's disadvantage (path_resolution(7))
+    # the first matching class decides, even against the owner (path_resolution(7))
     if facts.st_uid == account.uid:
         return bool(facts.st_mode & stat.S_IXUSR)
     if facts.st_gid in {account.gid, *account.groups}:
@@ -90,17 +91,17 @@ def _may_enter(facts: os.stat_result, account: Credentials) -> bool:
 
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
-# the package's folder comes last: nothing there takes the place of a standard module
+# the package's folder comes last, so nothing in it shadows a standard module
 PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from gate.isolation.sandbox_launcher import main; main(int(sys.argv[2]))"
 )
-# Isolated, without site packages and without writing byte-code: root runs nothing that a
-# repository, a home or a .pth file brings along.
+# Isolated, without site packages and without writing byte-code: root must run nothing that a
+# repository, a home folder or a .pth file adds.
 OPTIONS = ("-I", "-S", "-B", "-X", "utf8")
 REPORT_LIMIT_BYTES = 4096
-# No limit of address space: CUDA reserves far more than it uses. Processes count with their
-# threads, over all of the account. A file of this size is no smoke training's.
+# There is no limit of address space, because CUDA reserves far more than it uses. The process limit
+# counts threads, over all processes of the account. No smoke training writes a file of this size.
 LIMITS = {
     "RLIMIT_CORE": 0,
     "RLIMIT_NOFILE": 65_536,
@@ -115,13 +116,14 @@ def start_sandboxed(
     ready: Callable[[int], None] = lambda _: None,
     door: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start it, and return once it runs as what was asked for; `handed_on` are its descriptors.
+    """Start a training in its sandbox, and return once it has become the requested program.
 
-    One with a place waits until `ready` has been called with its number. `door` is the file by
-    which it joins a control group.
+    `handed_on` are descriptors that it keeps. For a request with a place, the sandbox launcher
+    waits until `ready` has been called with its process number. `door` is the file by which it
+    joins a control group.
 
-    Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
-    and `RunError` when the sandbox launcher cannot be put up.
+    Raises `OSError` or `ValueError` if the command itself cannot be started, as `Popen` does, and
+    `RunError` if the sandbox cannot be set up.
     """
     account, place = request.credentials, request.place
     plan: LaunchPlan = {
@@ -152,7 +154,7 @@ def start_sandboxed(
 
 
 class _Confined(TypedDict):
-    """What an account of its own adds to a plan."""
+    """The fields of a plan for a training under a separate account."""
 
     uid: int
     gid: int
@@ -167,7 +169,8 @@ class _Confined(TypedDict):
 def _confined(account: Credentials, request: ProcessRequest) -> _Confined:
     require_other_account(account)
     program = seccomp_filter(platform.machine(), network=request.network)
-    # what only reads lives on beside runs, and has to see their folders come and go
+    # a process without writable folders is a reader: it lives beside the runs, and must see their
+    # folders come and go
     own = [
         separation
         for separation in (account.own if request.writable else ())
@@ -189,17 +192,18 @@ def _confined(account: Credentials, request: ProcessRequest) -> _Confined:
 def _launch(
     plan: LaunchPlan, handed_on: tuple[int, ...], ready: Callable[[int], None]
 ) -> tuple[subprocess.Popen[bytes], bytes]:
-    """The process, and what it reported up to its start or its failure."""
+    """Return the process, and what the launcher reported up to its start or failure."""
     report, theirs = socket.socketpair()
     with report, tempfile.TemporaryFile() as handed_over:
         with theirs:
-            # in a file: a pipe would block a writer once it is full
+            # in a file, because a pipe blocks its writer once it is full
             handed_over.write(json.dumps(plan).encode())
             handed_over.seek(0)
             number = theirs.fileno()
             process = subprocess.Popen(
                 (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(number)),
-                # root's interpreter obeys no variable; the training's own come with the plan
+                # no variable may influence root's interpreter; the training's variables are in the
+                # plan
                 env={},
                 cwd="/",
                 stdin=handed_over,
@@ -214,7 +218,7 @@ def _launch(
         if greeting == READY and plan["place"] is not None:
             ready(process.pid)
             report.sendall(READY)
-        # ends when the last holder of the other end is gone: at execve, or with the program
+        # the report ends when its last other copy is closed: by execve, or with the launcher
         return process, greeting + _rest(report)
 
 
@@ -223,7 +227,10 @@ def _rest(report: socket.socket) -> bytes:
 
 
 def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:
-    """What the program said went wrong; it is ours, and the training has not run yet."""
+    """Turn the launcher's report into an error.
+
+    The report can be trusted: the launcher is the gate's code, and the training has not run yet.
+    """
     if not report:
         return RunError(
             "the sandbox launcher ended early",

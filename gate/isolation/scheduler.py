@@ -1,4 +1,4 @@
-"""What the gate asks of whatever hands out the nodes of a cluster, and the answers."""
+"""The port to a scheduler, which hands out the nodes of a cluster, and helpers for its programs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ OWNER: Final = re.compile(
     re.ASCII,
 )
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z", re.ASCII)
-# the states of a job, as Slurm calls them
+# the states of a job, by Slurm's names
 WAITING: Final = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"))
 RUNNING: Final = frozenset(("RUNNING", "STAGE_OUT"))
 COMPLETING: Final = "COMPLETING"
 GONE: Final = "GONE"
 ENDED: Final = "ENDED"
-# what ended a job that the gate did not end, as a clause
+# what ended a job that the gate did not end itself, as a clause
 ENDINGS: Final = {
     "NODE_FAIL": "a node failed",
     "PREEMPTED": "another job preempted it",
@@ -47,7 +47,7 @@ HINT: Final = "Nothing was judged: this says nothing about the commit. Start the
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobState:
-    """What is known of a job; `nodes` is empty until it has some."""
+    """What is known of a job; `nodes` is empty until it has nodes."""
 
     state: str
     reason: str = ""
@@ -57,7 +57,11 @@ class JobState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """The gate call that a job belongs to, as its comment says."""
+    """The gate call that a job belongs to, as the job's comment names it.
+
+    `started` is the start of the process in clock ticks since boot: with it, a process number that
+    was used again is not mistaken for the owner.
+    """
 
     run: str
     host: str
@@ -66,29 +70,29 @@ class Owner:
 
     @property
     def comment(self) -> str:
-        """As the job carries it."""
+        """The owner as text, as the job carries it."""
         return f"repro-gate.run={self.run} host={self.host} pid={self.pid} started={self.started}"
 
     @property
     def is_gone(self) -> bool:
-        """Whether that process is known to have ended; of another machine nothing is known."""
+        """Whether the process is known to have ended; False for a process of another machine."""
         return self.host == socket.gethostname() and start_of(self.pid) != self.started
 
 
 class Scheduler(Protocol):
-    """One job holds the nodes for a whole call, and each run is a step of it on all of them.
+    """The port to a scheduler: one job holds the nodes for a call, and each run is a step of it.
 
-    A job is named by the word that `submit` returns. Each method raises `RunError` where the
-    scheduler does not do what it is asked.
+    A step uses all nodes of the job. A job's name is the text that `submit` returns. Each method
+    raises `RunError` if the scheduler does not do what it is asked.
     """
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables of its programs on this machine, and of the words of `step`."""
+        """The variables for its programs on this machine, and for the command from `step`."""
         ...
 
     def refuse_absent(self) -> None:
-        """Raise `RunError` where a program is missing here."""
+        """Raise `RunError` if a program is missing on this machine."""
         ...
 
     def submit(
@@ -99,27 +103,27 @@ class Scheduler(Protocol):
         folder: Path,
         apart_from: tuple[str, ...] = (),
     ) -> str:
-        """Submit the job that holds the nodes, none of `apart_from`; its name."""
+        """Submit the job that holds the nodes, none of them in `apart_from`; return its name."""
         ...
 
     def state(self, job: str) -> JobState:
-        """What becomes of a job."""
+        """Return the state of a job."""
         ...
 
     def nodes(self, listed: str) -> tuple[str, ...]:
-        """The names in a state's `nodes`, in the order of their numbers."""
+        """Return the names in `JobState.nodes`, in the order of the node numbers."""
         ...
 
     def address(self, node: str) -> str:
-        """Where the others reach a node."""
+        """Return where other nodes reach a node."""
         ...
 
     def step(self, job: str, settings: ClusterSettings, tasks_per_node: int) -> tuple[str, ...]:
-        """The words that start a step on all nodes of a job, before the command."""
+        """Return the words that start a step on all nodes of a job, to put before the command."""
         ...
 
     def steps(self, job: str) -> tuple[str, ...]:
-        """The names of a job's steps that have not ended."""
+        """Return the names of a job's steps that have not ended."""
         ...
 
     def cancel(self, *jobs: str) -> None:
@@ -127,13 +131,13 @@ class Scheduler(Protocol):
         ...
 
     def cancel_at_once(self, job: str) -> None:
-        """The same without waiting, and without an error: for a second signal."""
+        """Cancel a job without waiting and without an error, for a second signal."""
         ...
 
     def orphans(self) -> tuple[tuple[str, str], ...]:
-        """Jobs of gate calls of this machine that ended without cancelling them, each with its run.
+        """Return jobs whose gate call on this machine ended without cancelling them.
 
-        The run is the name of the call, as in the job's comment.
+        Each comes with its run, which is the name of the call in the job's comment.
         """
         ...
 
@@ -141,10 +145,10 @@ class Scheduler(Protocol):
 def finished(
     command: tuple[str, ...], seconds: float, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
-    """One of a scheduler's programs at its end, with all that it printed.
+    """Run one of a scheduler's programs to its end, and return all that it printed.
 
-    Raises `subprocess.TimeoutExpired` where it does not end in time, `OSError` where it cannot
-    be started.
+    Raises `subprocess.TimeoutExpired` if it does not end in time, and `OSError` if it cannot be
+    started.
     """
     return subprocess.run(
         command,
@@ -155,7 +159,7 @@ def finished(
         stderr=subprocess.STDOUT,
         check=False,
         timeout=seconds,
-        # a signal for the gate is the gate's to act on
+        # its own session, so that a Ctrl-C for the gate does not reach it
         start_new_session=True,
     )
 
@@ -163,7 +167,10 @@ def finished(
 def answer_of(
     command: tuple[str, ...], shown: str, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """The same as text, bounded; raises `RunError` where there is no answer in time."""
+    """Run a program and return its output as text, cut at a limit.
+
+    Raises `RunError` if it cannot be started or does not answer in time.
+    """
     try:
         done = finished(command, ANSWER_SECONDS, environment)
     except subprocess.TimeoutExpired as error:
@@ -181,34 +188,37 @@ def answer_of(
 
 
 def begun(command: tuple[str, ...], environment: Mapping[str, str]) -> None:
-    """Start a program that nobody waits for."""
+    """Start a program in the background, without waiting for it and without errors."""
+    # the shell ends at once, so nothing waits for the program itself
     shell = ("/bin/sh", "-c", '"$@" >/dev/null 2>&1 &', "sh", *command)
     with suppress(OSError, subprocess.TimeoutExpired):
         finished(shell, ANSWER_SECONDS, environment)
 
 
 def node_folder(run: str) -> Path:
-    """Where runs of one call live on a node, before its number; the same for all of its runs."""
+    """Return where all runs of one call live on a node; the node's number is added to the path."""
     return Path(f"/tmp/repro-gate-{run}")  # noqa: S108 - made by the script alone, for its owner alone
 
 
 def start_of(pid: int) -> int:
-    """When a process of this machine started, in clock ticks since boot; 0 where it is none."""
+    """Return when a process started, in clock ticks since boot, or 0 if there is none."""
     with suppress(OSError, ValueError, IndexError):
-        # the name may hold blanks and parentheses: fields are counted behind the last one
+        # the program's name may contain blanks and parentheses, so count fields after the last
+        # parenthesis
         after = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2]
+        # starttime is field 22 (proc_pid_stat(5)), so the 20th after the name
         return int(after.split()[19])
     return 0
 
 
 def this_owner(run: str) -> Owner:
-    """The process that asks."""
+    """Return this process as the owner of the run's jobs."""
     pid = os.getpid()
     return Owner(run=run, host=socket.gethostname(), pid=pid, started=start_of(pid))
 
 
 def owner_of(comment: str) -> Owner | None:
-    """The gate call that a comment names; None for any other comment."""
+    """Return the owner that a comment names, or None for any other comment."""
     match = OWNER.match(comment.strip())
     if match is None:
         return None

@@ -1,7 +1,8 @@
-"""Which system calls a training may make: a program for the kernel's seccomp filter.
+"""The seccomp filters of the sandbox: which system calls a training or a reader may make.
 
-Written as classic BPF by hand (linux/filter.h, linux/seccomp.h): it is short, and so needs no
-library in the image. The kernel runs it before each call, over the call's number and arguments.
+A filter is a program in classic BPF (linux/filter.h, linux/seccomp.h). The kernel runs it before
+each system call, over the call's number and arguments. The programs here are assembled by hand:
+they are short, so the image needs no library for them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ CALL_NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
 ALLOW = 0x7FFF0000
 KILL_PROCESS = 0x80000000
 FAIL_WITH = 0x00050000
-# x86-64 kernels have a second table of calls, the x32 one, from here on
+# x86-64 kernels have a second table of calls, x32, whose numbers start here
 X32_CALLS = 0x40000000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """An architecture: its number in linux/audit.h, and the numbers of its calls."""
+    """One processor architecture: its number in linux/audit.h and its system call numbers.
+
+    `has_x32` says that its kernels have the second table of calls, x32.
+    """
 
     architecture: int
     calls: dict[str, int]
@@ -69,7 +73,7 @@ ARCHITECTURES = {
             "clone3": 435,
             "pidfd_getfd": 438,
             "cachestat": 451,
-            # from here on for `answering_filter` alone
+            # the calls below are refused by `answering_filter` alone
             "shmget": 29,
             "fork": 57,
             "vfork": 58,
@@ -122,7 +126,8 @@ ARCHITECTURES = {
             "clone3": 435,
             "pidfd_getfd": 438,
             "cachestat": 451,
-            # as above; this machine has neither fork nor vfork, only clone
+            # the calls below are refused by `answering_filter` alone; aarch64 has no fork or vfork,
+            # only clone
             "ioprio_set": 30,
             "sched_setparam": 118,
             "sched_setscheduler": 119,
@@ -144,61 +149,67 @@ ARCHITECTURES = {
         },
     ),
 }
-# ENOSYS where libraries know kernels that lack the call and do without it, EPERM for the rest.
+# The error that each refused call returns. It is ENOSYS where libraries know kernels without the
+# call and manage without it, and EPERM for the rest.
 REFUSED = {
-    # its operations pass no filter, and one of them makes sockets
+    # its operations bypass every filter, and one of them creates sockets
     "io_uring_setup": errno.ENOSYS,
-    # the machine counts these in one number, which shows by what is left (aio-max-nr in
-    # Documentation/admin-guide/sysctl/fs.rst)
+    # the kernel keeps one count of these for the whole machine, which shows how many
+    # are left (aio-max-nr in Documentation/admin-guide/sysctl/fs.rst)
     "io_setup": errno.ENOSYS,
-    # inodes of these come from one count for all namespaces (fs/pidfs.c); libraries do without
+    # the inodes of these descriptors come from one counter for all namespaces (fs/pidfs.c);
+    # libraries manage without the call
     "pidfd_open": errno.ENOSYS,
-    # opens one of these by its number, from Linux 6.17 on without any right (FD_PIDFS_ROOT)
+    # opens such a process descriptor by its inode number, since Linux 6.17 without
+    # any privilege (FD_PIDFS_ROOT)
     "open_by_handle_at": errno.EPERM,
-    # the machine numbers these one after the other (perf_event_id in kernel/events/core.c)
+    # the kernel numbers these events in sequence for the whole machine (perf_event_id in
+    # kernel/events/core.c)
     "perf_event_open": errno.EPERM,
-    # its flags lie behind a pointer, where no filter can look (seccomp(2)); the C library falls
-    # back to clone, whose flags are an argument
+    # its flags are behind a pointer, which a filter cannot follow (seccomp(2)); the C library falls
+    # back to clone, whose flags are a plain argument
     "clone3": errno.ENOSYS,
-    # in a user namespace of its own a training would be root, and reach parts of the kernel that
-    # are root's (user_namespaces(7))
+    # in a new user namespace the training would be root, and could reach parts of the kernel that
+    # only root reaches (user_namespaces(7))
     "unshare": errno.EPERM,
     "setns": errno.EPERM,
-    # a queue outlives its run, so it could carry word to the next (mq_overview(7))
+    # a queue outlives its run, so it could carry a message to the next run (mq_overview(7))
     "mq_open": errno.ENOSYS,
-    # other processes of the account: its memory, its registers, its open files
+    # these reach other processes of the account: their memory, registers and open files
     "ptrace": errno.EPERM,
     "process_vm_readv": errno.EPERM,
     "process_vm_writev": errno.EPERM,
     "pidfd_getfd": errno.EPERM,
-    # keys of a user outlive the run too, and the next run is the same user (keyrings(7))
+    # a user's keys outlive the run too, and the next run has the same user (keyrings(7))
     "add_key": errno.EPERM,
     "request_key": errno.EPERM,
     "keyctl": errno.EPERM,
-    # parts of the kernel that take programs, or let a program stop it half-way
+    # the first loads programs into the kernel, the second lets a process pause the kernel midway
     "bpf": errno.EPERM,
     "userfaultfd": errno.EPERM,
-    # the kernel's log and the page cache: another run may have left its mark there
+    # the kernel's log and the page cache can contain a mark that another run left
     "syslog": errno.EPERM,
     "cachestat": errno.ENOSYS,
 }
 SOCKET_CALLS = ("socket", "socketpair")
-# What could outlive a process that only answers, or reach another one of its account: starting
-# one, objects of System V, sockets. What is refused to a training is refused to it too.
+# Calls by which a reader's child could leave something behind or reach another process of its
+# account: starting a process, System V objects, sockets, signals. All that a training is refused is
+# refused here too.
 ANSWERING_REFUSED = {
     **REFUSED,
     "fork": errno.EPERM,
     "vfork": errno.EPERM,
     "execve": errno.EPERM,
     "execveat": errno.EPERM,
-    # objects of System V stay until somebody removes them (sysvipc(7))
+    # System V objects stay until somebody removes them (sysvipc(7))
     "shmget": errno.EPERM,
     "semget": errno.EPERM,
     "msgget": errno.EPERM,
     "socket": errno.EACCES,
     "socketpair": errno.EACCES,
-    # signals and priorities reach every process of the account; what names one of them by an
-    # argument that is no process number, or by its thread alone, is refused as a whole
+    # Signals and priorities reach every process of the account. `OF_ITSELF_ALONE` allows calls
+    # whose first argument is a process number. These calls name their target in another way, or by
+    # its thread alone, so they are refused entirely.
     "tkill": errno.EPERM,
     "rt_sigqueueinfo": errno.EPERM,
     "rt_tgsigqueueinfo": errno.EPERM,
@@ -207,7 +218,7 @@ ANSWERING_REFUSED = {
     "ioprio_set": errno.EPERM,
 }
 SIGNALS = ("kill", "tgkill")
-# their first argument is a process
+# calls whose first argument is a process number; the process may name only itself
 OF_ITSELF_ALONE = (
     *SIGNALS,
     "prlimit64",
@@ -217,22 +228,24 @@ OF_ITSELF_ALONE = (
     "sched_setscheduler",
 )
 CLONE_THREAD = 0x00010000
-# linux/fs.h: reads what is in the page cache, and says so where it is not
+# linux/fs.h: read only what is in the page cache, and report what is not, which probes the cache
 RWF_NOWAIT = 0x8
-# linux/fadvise.h: 4 takes a file out of the page cache; 5 has the same bit, and does nothing
+# linux/fadvise.h: advice 4 drops a file from the page cache. Advice 5 (NOREUSE) has the same bit
+# and does nothing, so testing the bit refuses nothing else of use.
 FADV_DONTNEED = 0x4
 ADVICE_OF_FADVISE = FIRST_ARGUMENT + 3 * 8
+# error number 0: the caller sees success, and the kernel does nothing
 DONE = 0
 FLAGS_OF_PREADV2 = FIRST_ARGUMENT + 5 * 8
-# every CLONE_NEW* of linux/sched.h that clone knows
+# every CLONE_NEW* flag of linux/sched.h that clone accepts
 NEW_NAMESPACES = 0x7E020000
-# linux/sched.h: what `pidfd_open` gives, for the new process
+# linux/sched.h: return a process descriptor, as `pidfd_open` does, for the new process
 CLONE_PIDFD = 0x00001000
 # asm-generic/socket.h
 SOL_SOCKET = 1
 SO_COOKIE, SO_NETNS_COOKIE, SO_PASSPIDFD, SO_PEERPIDFD = 57, 71, 76, 77
-# What the machine numbers one after the other, for all namespaces: sockets and networks by their
-# cookies, and processes by the descriptors that come with a message or for who is connected.
+# Socket options that show numbers which the kernel counts for the whole machine, across namespaces:
+# cookies of sockets and networks, and descriptors of the sending or connected process.
 COUNTED_OPTIONS = {
     "getsockopt": (SO_COOKIE, SO_NETNS_COOKIE, SO_PEERPIDFD),
     "setsockopt": (SO_PASSPIDFD,),
@@ -241,50 +254,56 @@ LEVEL_OF_OPTION, NAME_OF_OPTION = FIRST_ARGUMENT + 8, FIRST_ARGUMENT + 2 * 8
 
 
 def seccomp_filter(machine: str, *, network: bool) -> bytes:
-    """The filter for a machine as `platform.machine()` names it, eight bytes an instruction.
+    """Return the filter for a training: struct sock_filter instructions, eight bytes each.
 
-    Calls of another architecture end the process: they have numbers of their own. Without
-    `network` no socket but a local one (AF_UNIX) can be made, and the answer is EACCES. Raises
-    `RunError` for a machine whose numbers are not known here.
+    `machine` is the name that `platform.machine()` returns. Without `network` only local sockets
+    (AF_UNIX) can be created; any other gets EACCES. A call of another architecture kills the
+    process, because its numbers mean different calls. Raises `RunError` for a machine without a
+    table here.
     """
     known, program = _beginning(machine)
     program += _refused(known, REFUSED)
-    # processes and threads may be made, but in the namespaces of their maker, and known by number
+    # new processes and threads are allowed, but only in the caller's namespaces and without a
+    # process descriptor
     making = {NEW_NAMESPACES: errno.EPERM, CLONE_PIDFD: errno.ENOSYS}
     program += _without_flags(known.calls["clone"], FIRST_ARGUMENT, making)
-    # a read that would not wait is answered as by a file system that has none
+    # answer a non-blocking read as a file system without support does; libraries then read normally
     reading = {RWF_NOWAIT: errno.EOPNOTSUPP}
     program += _without_flags(known.calls["preadv2"], FLAGS_OF_PREADV2, reading)
-    # what is in memory for all no run takes out of it; it is told that it did, since it is advice
+    # No run may drop pages that other runs see. The call reports success, since it is only advice.
     program += _without_flags(known.calls["fadvise64"], ADVICE_OF_FADVISE, {FADV_DONTNEED: DONE})
     for call, options in COUNTED_OPTIONS.items():
         program += _without_options(known.calls[call], options)
     for call in () if network else SOCKET_CALLS:
         program += _local_sockets_only(known.calls[call])
-    # a list of what is refused and no list of what is allowed: drivers and libraries of
-    # accelerators make calls that nobody can list ahead, and what guards files and accounts stands
-    # elsewhere
+    # The filter lists what is refused, not what is allowed. Drivers and libraries of accelerators
+    # make calls that nobody can list in advance, and other parts of the sandbox protect files and
+    # accounts.
     return b"".join([*program, _instruction(RETURN, ALLOW)])
 
 
 def answering_filter(machine: str, pid: int) -> bytes:
-    """The filter for process `pid`, which answers one question: threads, but no other process.
+    """Return the filter for process `pid`, a reader's child that answers one question.
 
-    What is not refused passes on to the filters that are there already. Raises `RunError` as
-    `seccomp_filter` does.
+    It may start threads but no process. A call that this filter does not refuse still passes
+    through the filters installed before it. Raises `RunError` for a machine without a table here.
     """
     known, program = _beginning(machine)
     program += _refused(known, ANSWERING_REFUSED)
     program += _threads_only(known.calls["clone"])
     for call in OF_ITSELF_ALONE:
-        # of a signal, 0 is all of the caller's group; of the others, the caller itself
+        # target 0 means the caller's whole process group for a signal, and the caller itself for
+        # the others
         itself = (pid,) if call in SIGNALS else (pid, 0)
         program += _of_itself_alone(known.calls[call], itself)
     return b"".join([*program, _instruction(RETURN, ALLOW)])
 
 
 def _beginning(machine: str) -> tuple[Architecture, list[bytes]]:
-    """The architecture, and the instructions that refuse every other."""
+    """Return the architecture and the instructions that refuse calls of every other one.
+
+    They leave the call's number loaded for the instructions that follow.
+    """
     known = ARCHITECTURES.get(machine)
     if known is None:
         raise RunError(
@@ -292,7 +311,8 @@ def _beginning(machine: str) -> tuple[Architecture, list[bytes]]:
             hint=f"Train on {' or '.join(ARCHITECTURES)}, or set isolation.mode to none.",
         )
     program = [
-        # first of all: a 32-bit call (int 0x80) has other numbers, and would pass as another call
+        # This check comes first: a 32-bit call (int 0x80) has different numbers, and would pass as
+        # a different call.
         _instruction(LOAD_WORD, ARCHITECTURE),
         _instruction(IF_EQUAL, known.architecture, then_skip=1),
         _instruction(RETURN, KILL_PROCESS),
@@ -300,8 +320,8 @@ def _beginning(machine: str) -> tuple[Architecture, list[bytes]]:
     ]
     if known.has_x32:
         program += [
-            # x32 calls report the same architecture: only
-            # their numbers tell them apart (seccomp(2))
+            # x32 calls report the same architecture; only their numbers tell
+            # them apart (seccomp(2))
             _instruction(IF_AT_LEAST, X32_CALLS, else_skip=1),
             _instruction(RETURN, FAIL_WITH | errno.ENOSYS),
         ]
@@ -309,7 +329,10 @@ def _beginning(machine: str) -> tuple[Architecture, list[bytes]]:
 
 
 def _refused(known: Architecture, answers: Mapping[str, int]) -> list[bytes]:
-    """Calls that this architecture lacks need no refusal."""
+    """Return the instructions that answer each of these calls with its error number.
+
+    Calls that this architecture lacks are skipped.
+    """
     return [
         instruction
         for call, answer in answers.items()
@@ -332,7 +355,10 @@ def _threads_only(number: int) -> list[bytes]:
 
 
 def _of_itself_alone(number: int, numbers: Sequence[int]) -> list[bytes]:
-    """Process numbers are 32 bits."""
+    """Return the instructions that allow a call only if its first argument is one of `numbers`.
+
+    Process numbers are 32 bits, so one word of the argument is enough.
+    """
     known = [
         _instruction(IF_EQUAL, call, then_skip=len(numbers) - at) for at, call in enumerate(numbers)
     ]
@@ -346,9 +372,10 @@ def _of_itself_alone(number: int, numbers: Sequence[int]) -> list[bytes]:
 
 
 def _without_flags(number: int, word: int, answers: Mapping[int, int]) -> list[bytes]:
-    """A call is answered where a word of its arguments has one of these bits; the first decides.
+    """Return the instructions that answer a call by flag bits in one word of its arguments.
 
-    Flags are the low 32 bits of an argument, and the filter loads words.
+    `answers` maps flag bits to the error number returned; the first that matches decides. Flags are
+    in the low 32 bits of an argument, which is all that a filter loads at once.
     """
     refused = [
         instruction
@@ -367,7 +394,7 @@ def _without_flags(number: int, word: int, answers: Mapping[int, int]) -> list[b
 
 
 def _without_options(number: int, options: Sequence[int]) -> list[bytes]:
-    """These options of a socket are answered as by a kernel that has none of the name.
+    """Return the instructions that hide these socket options, as if the kernel did not know them.
 
     The kernel takes level and name as 32 bits.
     """
@@ -387,7 +414,10 @@ def _without_options(number: int, options: Sequence[int]) -> list[bytes]:
 
 
 def _local_sockets_only(number: int) -> list[bytes]:
-    """The kernel takes the family as 32 bits: the lower half of the argument on these machines."""
+    """Return the instructions that refuse every socket family but AF_UNIX.
+
+    The kernel takes the family as 32 bits: the lower half of the argument on these machines.
+    """
     return [
         _instruction(IF_EQUAL, number, else_skip=4),
         _instruction(LOAD_WORD, FIRST_ARGUMENT),
@@ -398,6 +428,6 @@ def _local_sockets_only(number: int) -> list[bytes]:
 
 
 def _instruction(code: int, operand: int, *, then_skip: int = 0, else_skip: int = 0) -> bytes:
-    """One struct sock_filter."""
+    """Return one struct sock_filter; the skips count instructions to jump over."""
     # code, jump if true, jump if false, operand (linux/filter.h); jumps count instructions
     return struct.pack("=HBBI", code, then_skip, else_skip, operand)

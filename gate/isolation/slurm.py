@@ -1,8 +1,9 @@
-"""Slurm by its own programs: sbatch, scontrol, squeue, srun and scancel.
+"""Slurm through its own programs: sbatch, scontrol, squeue, srun and scancel.
 
 One job holds the nodes for a whole gate call, and each run is a step of it. So both runs of a pair
-have the same nodes, and Slurm requeues nothing in between. The text forms are read, since a Slurm
-without a JSON library (Debian's) has no `--json`. None of these answers comes from a training.
+have the same nodes, and Slurm requeues nothing in between. The module parses the text output,
+because a Slurm without a JSON library (Debian's) has no `--json`. None of this output comes from a
+training.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from gate.text.untrusted_text import safe_line
 
 PROGRAMS: Final = ("sbatch", "scontrol", "squeue", "srun", "scancel")
 JOB_NAME: Final = "repro-gate"
-# of the gate's own variables, all that Slurm's programs need: they have no other way to a node
+# the only variables of the gate that Slurm's programs get, and need to reach the cluster
 CLIENT_VARIABLES: Final = ("SLURM_CONF", "LD_LIBRARY_PATH", "KRB5CCNAME")
 ADDRESS: Final = re.compile(r"\bNodeAddr=([A-Za-z0-9_.:-]{1,250})(?=\s)", re.ASCII)
-# whole names: ReqNodeList and ExcNodeList end in the same word
+# match whole names: ReqNodeList and ExcNodeList end in the same word
 FIELD: Final = re.compile(r"\b(JobState|Reason|Restarts|NodeList)=(\S*)", re.ASCII)
 
 
@@ -50,7 +51,7 @@ class Slurm:
         self.environment = {"PATH": self._path, "LC_ALL": "C", **kept}
 
     def program(self, name: str) -> str:
-        """Its path; raises `RunError` where this machine is no client of a cluster."""
+        """Return a program's path; raises `RunError` if this machine is no client of a cluster."""
         path = shutil.which(name, path=self._path)
         if path is None:
             raise RunError(
@@ -61,7 +62,7 @@ class Slurm:
         return path
 
     def refuse_absent(self) -> None:
-        """Raise `RunError` where a program is missing here."""
+        """Raise `RunError` if a program is missing on this machine."""
         for name in PROGRAMS:
             self.program(name)
 
@@ -73,8 +74,9 @@ class Slurm:
         folder: Path,
         apart_from: tuple[str, ...] = (),
     ) -> str:
-        """Submit the job; its number."""
-        # sbatch rounds seconds up to minutes anyway, and takes 0 for no limit at all
+        """Submit the job, and return its number."""
+        # whole minutes of at least 1: sbatch rounds seconds up anyway, and takes 0 as no limit at
+        # all
         minutes = max(1, math.ceil(seconds / 60))
         asked = dict(settings.options)
         if apart_from:
@@ -89,14 +91,15 @@ class Slurm:
             "sbatch",
             *("--parsable", f"--job-name={JOB_NAME}", f"--comment={owner.comment}"),
             *(f"--nodes={settings.nodes}", f"--ntasks-per-node={settings.tasks_per_node}"),
-            # no variable of the gate goes to a node, and a job that begins again is another one
+            # no variable of the gate reaches a node (rule T1), and a restarted job would be a
+            # different one
             *("--export=NONE", "--no-requeue", f"--time={minutes}", f"--chdir={folder}"),
             *("--output=/dev/null", "--error=/dev/null", "--input=/dev/null"),
             *options,
-            # it only holds the nodes: the gate's own steps do the work
+            # the job only holds the nodes; the gate's steps do the work
             f"--wrap=exec sleep {minutes * 60}",
         )
-        # in a federation, --parsable puts the name of the cluster behind the number (sbatch(1))
+        # in a federation, --parsable adds the cluster's name after the number (sbatch(1))
         job = answer.strip().partition(";")[0]
         if not job.isascii() or not job.isdecimal():
             raise RunError(
@@ -106,7 +109,7 @@ class Slurm:
         return job
 
     def state(self, job: str) -> JobState:
-        """What becomes of a job; `GONE` where Slurm has forgotten it."""
+        """Return the state of a job, or `GONE` if Slurm has forgotten it."""
         done = self._run("scontrol", "show", "job", job, "-o")
         text = done.stdout
         if done.returncode != 0:
@@ -123,25 +126,25 @@ class Slurm:
         )
 
     def nodes(self, listed: str) -> tuple[str, ...]:
-        """The names in a list such as `n[1-2]`."""
+        """Return the node names in a list such as `n[1-2]`."""
         names = tuple(self._answer("scontrol", "show", "hostnames", listed).split())
         if not names or not all(map(NODE_NAME.match, names)):
             raise RunError(f"scontrol does not resolve the nodes {safe_line(listed)!r}")
         return names
 
     def address(self, node: str) -> str:
-        """Where the others reach a node; its name where Slurm says nothing else."""
+        """Return where other nodes reach a node; its name if Slurm reports no address."""
         match = ADDRESS.search(self._answer("scontrol", "show", "node", node, "-o"))
         return match[1] if match else node
 
     def step(self, job: str, settings: ClusterSettings, tasks_per_node: int) -> tuple[str, ...]:
-        """The words that start a step on all nodes of a job, before the command."""
+        """Return the words that start a step on all nodes of a job, to put before the command."""
         return (
             self.program("srun"),
             *(f"--jobid={job}", f"--nodes={settings.nodes}"),
             f"--ntasks={settings.nodes * tasks_per_node}",
             *(f"--ntasks-per-node={tasks_per_node}", "--export=NONE", "--input=none"),
-            # a rank that fails ends the others, which would wait for it
+            # end the other ranks when one fails, because they would wait for it
             "--kill-on-bad-exit=1",
         )
 
@@ -151,17 +154,17 @@ class Slurm:
             self._run("scancel", "--quiet", *jobs)
 
     def cancel_at_once(self, job: str) -> None:
-        """The same without waiting, and without an error: for a second signal."""
+        """Cancel a job without waiting and without an error, for a second signal."""
         with suppress(RunError):
             begun((self.program("scancel"), "--quiet", job), self.environment)
 
     def steps(self, job: str) -> tuple[str, ...]:
-        """The numbered steps of a job that have not ended, such as `12.3`."""
+        """Return the numbered steps of a job that have not ended, such as `12.3`."""
         listed = self._answer("squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i")
         return tuple(step for step in listed.split() if step.partition(".")[2].isdecimal())
 
     def orphans(self) -> tuple[tuple[str, str], ...]:
-        """Those of this account in the queue, by their comment."""
+        """Return jobs of this account in the queue whose owner, by their comment, is gone."""
         listed = self._answer(
             "squeue", "--me", "--noheader", f"--name={JOB_NAME}", "--format=%i|%k"
         )

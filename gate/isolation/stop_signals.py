@@ -1,8 +1,8 @@
 """SIGINT, SIGTERM and SIGHUP: the first stops the work in order, the second stops it at once.
 
-A signal becomes an exception of the main thread, so every `finally` on the way out does its work.
-It must not strike between a process's start and the `try` that ends it, nor in the middle of that
-ending: such stretches defer it.
+A signal becomes an exception of the main thread, so every `finally` on the way out runs. It must
+not arrive between a process's start and the `try` that ends it, nor in the middle of that ending.
+Such stretches defer the signal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ LAST_WORDS = b"\nstopped at once: every training process was killed, nothing was
 
 
 class StopSignals:
-    """One for the whole program; `leave` ends the process (handed in so that a test survives)."""
+    """The signal handling of the whole program; create one instance.
+
+    `leave` ends the process; a test passes another function in order to survive.
+    """
 
     def __init__(self, leave: Callable[[int], object] = os._exit) -> None:
         self._leave = leave
@@ -31,12 +34,12 @@ class StopSignals:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals while the body runs, then put the old handlers back.
+        """Handle the signals while the body runs, then restore the old handlers.
 
-        Works in the main thread only. A SIGHUP that is ignored (`nohup`) stays ignored.
+        It works in the main thread only. A SIGHUP that is ignored (`nohup`) stays ignored.
         """
         numbers = [signal.SIGINT, signal.SIGTERM]
-        # `nohup` asks for this, and a handler of ours would take it back
+        # `nohup` ignores SIGHUP on purpose, and a handler would undo that
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, self._handle) for number in numbers}
@@ -48,7 +51,7 @@ class StopSignals:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let a first signal wait until the body is through; it is raised on the way out."""
+        """Hold a first signal back until the body has ended, and raise it then."""
         self._deferrals += 1
         try:
             yield
@@ -58,10 +61,11 @@ class StopSignals:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Lift the deferral for the body, and raise at once what has come meanwhile.
+        """Lift the deferral for the body, and raise a signal that came meanwhile at once.
 
-        Raised again if it was before: libraries catch every exception of their own callbacks
-        (`py_compile` does), and no work may begin after a cancellation that one of them ate.
+        A signal that was raised before is raised again. Libraries swallow every exception of their
+        callbacks (`py_compile` does), and no work may begin after a cancellation that was
+        swallowed.
         """
         deferrals = self._deferrals
         try:
@@ -74,7 +78,7 @@ class StopSignals:
 
     @contextmanager
     def last_resort(self, action: Callable[[], object]) -> Iterator[None]:
-        """Call `action` (it must be quick and never wait) should a second signal come."""
+        """Call `action` if a second signal comes; it must be quick and never wait."""
         self._last_resorts.append(action)
         try:
             yield
@@ -82,13 +86,13 @@ class StopSignals:
             self._last_resorts.remove(action)
 
     def wait_for_input(self, descriptor: int) -> None:
-        """Block until something can be read from the descriptor; a signal is acted on at once.
+        """Block until the descriptor can be read; handle a signal at once.
 
-        Blocking in the read itself would not promise that: the interpreter looks for signals before
-        it blocks, and one that comes between the two would wait for the next key.
+        A blocking read would not do. The interpreter checks for signals before it blocks, and one
+        that comes in between would wait for the next key.
         """
-        # Python's C handler writes a byte at once, wherever the interpreter stands, and select(2)
-        # sees it (signal.set_wakeup_fd); without O_NONBLOCK a full pipe would hang the handler
+        # Python's C handler writes a byte immediately, wherever the interpreter is, and select(2)
+        # wakes up (signal.set_wakeup_fd). Without O_NONBLOCK a full pipe would hang the handler.
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         before = signal.set_wakeup_fd(writer)
         try:
@@ -115,9 +119,9 @@ class StopSignals:
         )
 
     def _stop_at_once(self) -> None:
-        # innermost first: a training is ended before what was closed to it opens again
+        # innermost first: the training must end before the paths closed to it are opened again
         for action in reversed(self._last_resorts):
             action()
-        # not through sys.stderr: a handler may interrupt the very writing that holds its lock
+        # not through sys.stderr: the signal may have interrupted the very write that holds its lock
         os.write(2, LAST_WORDS)
         self._leave(int(ExitCode.CANCELLED))

@@ -1,4 +1,4 @@
-"""A training's output, bounded in memory and in the attention that it takes."""
+"""A training's output, with limits on memory and on how much of it is shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE_ENDS = re.compile(rb"[\r\n]+")
 
 
 class OutputCapture:
-    """Keeps the first half of `limit_bytes` and the last; what lies between is only counted."""
+    """Keeps the first and the last half of `limit_bytes`; what is between is only counted."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._head_limit = limit_bytes // 2
@@ -28,17 +28,17 @@ class OutputCapture:
         self.total_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece."""
+        """Add the next piece."""
         self.total_bytes += len(data)
         room = self._head_limit - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
-        # cutting at twice the limit moves each byte once at most
+        # cut only at twice the limit, so that each byte is moved once at most
         if len(self._tail) > 2 * self._tail_limit:
             del self._tail[: -self._tail_limit]
 
     def content(self) -> bytes:
-        """What was kept, with a line in the place of what was not."""
+        """Return what was kept, with a line that counts the bytes left out."""
         tail = self._tail[-self._tail_limit :]
         left_out = self.total_bytes - len(self._head) - len(tail)
         marker = b"\n[... %d bytes left out ...]\n" % left_out if left_out else b""
@@ -46,10 +46,10 @@ class OutputCapture:
 
 
 class LineFeed:
-    """Hands on lines to show, at most `LINES_PER_SECOND` after a burst of `BURST_LINES`.
+    """Passes on lines to show: a burst of `BURST_LINES`, then `LINES_PER_SECOND`.
 
-    A line ends at a line feed or carriage return (a progress bar), is cut at `LINE_LIMIT_BYTES`
-    and is never empty. Lines of a flood are left out, and a line says how many.
+    A line ends at a line feed or a carriage return (a progress bar). It is cut at
+    `LINE_LIMIT_BYTES` and never empty. Lines of a flood are left out, and a line says how many.
     """
 
     def __init__(
@@ -63,20 +63,20 @@ class LineFeed:
         self._left_out = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece; its last, unfinished line waits for the rest."""
+        """Add the next piece; its last, unfinished line waits for the rest."""
         allowance = self._refill()
         lines, after = [], self._rest + data
         if allowance:  # a maxsplit of 0 would mean no limit
             *lines, after = _LINE_ENDS.split(after, maxsplit=allowance)
         for line in lines:
             self._show(line)
-        # a line that ends in both counts once
+        # the larger count, because a line can end in both characters
         self._left_out += max(after.count(b"\n"), after.count(b"\r"))
         unfinished = max(after.rfind(b"\n"), after.rfind(b"\r")) + 1
         self._rest = after[unfinished : unfinished + LINE_LIMIT_BYTES]
 
     def finish(self) -> None:
-        """Hand on the last line, ended or not, and what was left out before it."""
+        """Pass on the last line, ended or not, and the number of lines left out before it."""
         self._tell_left_out()
         if self._rest:
             self._on_line(self._rest)
@@ -106,12 +106,12 @@ class EndedProcess(Protocol):
 
     @property
     def exit_code(self) -> int:
-        """Negative for a signal."""
+        """The exit code, negative for a signal."""
         ...
 
     @property
     def wall_seconds(self) -> float:
-        """From its start to its end."""
+        """The seconds from its start to its end."""
         ...
 
 
@@ -128,13 +128,13 @@ class RunOutput:
         self._lines.feed(data)
 
     def keep(self, data: bytes) -> None:
-        """Keep it only: after a fault, for showing may be what failed."""
+        """Keep the next piece without showing it: after a fault, showing may be what failed."""
         self._capture.feed(data)
 
     def result(
         self, ended: EndedProcess, *, in_time: bool, out_of_memory: bool = False
     ) -> ProcessResult:
-        """Show the last line, and close the account."""
+        """Show the last line, and return the result of the ended process with its output."""
         self._lines.finish()
         return ProcessResult(
             exit_code=ended.exit_code,
@@ -153,7 +153,11 @@ Take = Callable[[bytes], None]
 
 
 class FollowedOutput:
-    """What a process or a container writes; neither its end nor its silence is waited for."""
+    """The output stream of a process or a container, read without blocking.
+
+    Following it stops when the process ends, even if the stream is still open. A silent process
+    does not delay that.
+    """
 
     def __init__(
         self,
@@ -163,9 +167,10 @@ class FollowedOutput:
         wait: Callable[[float], object],
         pieces: Callable[[bytes], Iterable[bytes]] = lambda data: (data,),
     ) -> None:
-        """`ended` asks whether the training is over; `pieces` finds the output in what is read.
+        """Follow `descriptor`; `ended` returns whether the training is over.
 
-        `wait` passes some seconds where the output was closed and the training goes on.
+        `wait` sleeps for some seconds; it is used when the output is closed and the training goes
+        on. `pieces` extracts the output from the data read.
         """
         self.descriptor = descriptor
         self._ended = ended
@@ -176,7 +181,7 @@ class FollowedOutput:
         self.open = True
 
     def follow(self, take: Take, seconds: float) -> bool:
-        """Hand on output until the training ends; False when that takes more than `seconds`."""
+        """Pass on output until the training ends; return False after more than `seconds`."""
         deadline = time.monotonic() + seconds
         while not self._ended():
             remaining = deadline - time.monotonic()
@@ -187,7 +192,11 @@ class FollowedOutput:
         return True
 
     def drain(self, take: Take) -> None:
-        """What is still on its way; never wait for an end, which a stranger might put off."""
+        """Pass on what is still in the stream, for a limited time.
+
+        It never waits for the stream's end: a process that holds the other end could delay that
+        forever.
+        """
         deadline = time.monotonic() + DRAIN_SECONDS
         while self.open and self._poller.poll(0) and time.monotonic() < deadline:
             self.pump(take)
@@ -199,7 +208,7 @@ class FollowedOutput:
             self.pump(take)
 
     def pump(self, take: Take) -> None:
-        """Hand on what has come; waits where nothing has."""
+        """Pass on what has arrived; blocks if nothing has."""
         data = os.read(self.descriptor, CHUNK_BYTES)
         self.open = bool(data)
         for piece in self._pieces(data):

@@ -228,8 +228,8 @@ TRAINING_NAME: Final = re.compile(r"(?:main|(?:pre|run_|fine_?)?(?:train|tun)(?:
 TELLING_NAME: Final = re.compile(r"(?:pre|run_)?train(?:ing)?(?:_\w+)?|fine_?tun(?:e|ing)(?:_\w+)?")
 NO_TRAINING: Final = re.compile(r"test_.*|.*_test|conftest|setup|__init__")
 OPTION: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{0,60}")
-# calls of a script that is nothing but statements: `trainer.fit(model)`
-STARTS: Final = frozenset(("backward", "fit", "train"))
+# calls of a script that is nothing but statements: `trainer.fit(model)`, `engine.run(loader)`
+STARTS: Final = frozenset(("backward", "fit", "learn", "main", "run", "train"))
 TEST_FOLDERS: Final = frozenset(("test", "tests", "site-packages"))
 # looked at only where there is no training elsewhere
 OUTSKIRTS: Final = frozenset(("docs", "doc", "example", "examples", "benchmark", "benchmarks"))

@@ -1,1 +1,1 @@
-"""Strict JSON and YAML, digests, untrusted text."""
+"""Strict parsers of JSON, YAML and TOML, digests, and untrusted text made safe to show."""

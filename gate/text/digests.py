@@ -1,7 +1,7 @@
-"""Digests over bytes and over a tree of files, and the difference of two texts.
+"""Digests of bytes and of file trees, and the difference of two texts.
 
-Every field is length-prefixed (8 bytes, little-endian), so that no two different inputs are the
-same byte string. Saved states have a canonical form of their own: `gate.checkpoint`.
+Every field is prefixed by its length (8 bytes, little-endian), so no two different inputs give the
+same byte string. Saved states have their own canonical form: `gate.checkpoint`.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ Buffer = bytes | bytearray | memoryview
 
 
 def field(data: bytes) -> bytes:
-    """Length, then bytes."""
+    """Return the length, then the bytes."""
     return len(data).to_bytes(8, "little") + data
 
 
 def sha256_hex(data: Buffer) -> str:
-    """SHA-256 as 64 lowercase hexadecimal digits."""
+    """Return the SHA-256 as 64 lower-case hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def tree_digest(entries: Iterable[tuple[str, str, str]]) -> str:
-    """The digest of a tree of files given as (path, mode, SHA-256 of the content)."""
+    """Return the digest of a file tree given as (path, mode, SHA-256 of the content)."""
     hasher = hashlib.sha256(field(b"repro-gate-tree/1"))
-    # sorted here: folders are walked in the order of the file system, and that is no fact
+    # sorted, because the order in which a file system lists folders is arbitrary
     for entry in sorted(entries):
         for part in entry:
-            # names that are no UTF-8 come as surrogates (PEP 383) and go back to their own bytes
+            # surrogates of names that are not UTF-8 (PEP 383) are turned back into the original
+            # bytes
             hasher.update(field(part.encode("utf-8", "surrogateescape")))
     return hasher.hexdigest()
 
 
-# comparing takes time that grows with the square of what differs
+# the time of a comparison grows with the square of what differs
 MAX_LINES: Final = 5000
 NO_END: Final = "\\ No newline at end of file\n"
 
 
 def file_diff(path: str, before: bytes | None, after: bytes | None) -> str:
-    """How a file changed; None stands for no file. Binary or long content is named, not shown."""
+    """Return how a file changed; None means no file. Binary or long content is named, not shown."""
     old, new = (f"{side}/{path}" for side in "ab")
     names = (old if before is not None else "/dev/null", new if after is not None else "/dev/null")
     sides = [_lines(content) for content in (before, after)]
@@ -52,11 +53,11 @@ def file_diff(path: str, before: bytes | None, after: bytes | None) -> str:
 
 
 def _lines(content: bytes | None) -> list[str] | None:
-    """The lines of a text with their ends; None where it is no text, or has too many."""
+    """Return the lines of a text with their ends, or None if it is binary or too long."""
     if b"\0" in (content or b""):
         return None
     try:
-        # at line feeds alone, as git and patch(1) see lines
+        # split at line feeds alone, as git and patch(1) do
         parts = (content or b"").decode("utf-8").split("\n")
     except UnicodeDecodeError:
         return None

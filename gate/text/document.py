@@ -1,4 +1,4 @@
-"""What records that are written to a file have in common, and the types they share."""
+"""The base class of every record that is written to a file, and field types that records share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 
 def _iso_time(value: str) -> str:
-    """Refuse a time without its offset: two clocks could not be compared."""
+    """Return the time; refuse one without an offset, because two such times cannot be compared."""
     message = "must be an ISO 8601 time with an offset, for example 2026-01-31T12:00:00+00:00"
     try:
         time = datetime.fromisoformat(value)
-        # Python takes any sign between day and hour, a line's end too
+        # Python accepts any character between day and hour, even a line feed
         usable = time.tzinfo is not None and value.isprintable()
-        # the first and the last hours of the calendar have no UTC
+        # the first and last hours of the calendar cannot be converted to UTC
         if usable:
             time.astimezone(UTC)
     except (ValueError, OverflowError):
@@ -34,7 +34,7 @@ Timestamp = Annotated[str, Field(max_length=MAX_TIME), AfterValidator(_iso_time)
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a `Timestamp`."""
+    """Return whether a text is a valid `Timestamp`."""
     try:
         return len(_iso_time(text)) <= MAX_TIME
     except ValueError:
@@ -42,20 +42,20 @@ def is_time(text: str) -> bool:
 
 
 def newest_first(time: str) -> float:
-    """The key that sorts times, the newest first; what has no time stands before all of them."""
+    """Return the key that sorts times newest first; an empty time comes before all others."""
     return -datetime.fromisoformat(time).timestamp() if time else -math.inf
 
 
 class Document(BaseModel):
     """A frozen record with no unknown keys and no silent conversions."""
 
-    # defer_build: a call uses few of these, and building all takes a tenth of a second
-    # strict: no text becomes a number; forbid: a key
-    # that we pass over could be one that others obey
+    # defer_build: a call uses few of these classes, and building all takes a tenth of a second.
+    # strict: no text becomes a number. forbid: a key that this program ignores could be one that
+    # another program obeys.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
-# `\Z` and not `$`, behind which a line end may still follow.
+# `\Z` and not `$`, which also matches before a final line feed
 SERVICE_ADDRESS = re.compile(
     r"(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1))(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?\Z"
 )
@@ -67,12 +67,12 @@ COMMAND_HINT: Final = "Close every quote; bash -c '...' does what takes a shell.
 SHELL_OPERATORS: Final = frozenset(("&&", "||", "|", ";", "&", "<", ">", ">>", "2>&1"))
 # `>log.txt` is one word
 REDIRECTION: Final = re.compile(r"(?:[0-9]|&)?(?:>>?|<)(?=\S)", re.ASCII)
-# in quotes, or behind a backslash, an operator is a character of an argument
+# in quotes or after a backslash, an operator is an ordinary character
 QUOTED: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 
 
 def command_words(text: str) -> tuple[str, ...]:
-    """The words of a command as a shell splits them; `ValueError` for what only a shell can do."""
+    """Return a command's words as a shell splits them; `ValueError` for what needs a shell."""
     words = tuple(shlex.split(text))
     for word in QUOTED.sub("_", text).split():
         operator = ";" if word.endswith(";") else word
@@ -86,11 +86,12 @@ def command_words(text: str) -> tuple[str, ...]:
 
 
 def _split_words(value: object) -> object:
-    """Accept `--lr 0.1 --seed 1` beside a list of words; no shell is ever involved."""
+    """Accept `--lr 0.1 --seed 1` as well as a list of words; no shell is ever involved."""
     if not isinstance(value, str | list | tuple):
         message = f"must be one text or a list of words, {SUCH_AS}"
         raise ValueError(message)  # noqa: TRY004 - pydantic tells no other
-    # split and never handed to a shell: no variable or substitution of the text takes effect
+    # the text is split and never passed to a shell, so no variable or substitution in it takes
+    # effect
     words = command_words(value) if isinstance(value, str) else tuple(value)
     if not words or words[0] == "":
         message = f"is empty: give a command, {SUCH_AS}"
@@ -113,8 +114,8 @@ def _program_first(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def path_inside_project(value: str) -> str:
-    """Refuse a path that leaves the project: it would be read on the gate's side."""
-    # a backslash separates on other systems, where the same repository may be checked out
+    """Return the path; refuse one that leaves the project, which the gate itself would read."""
+    # a backslash is a separator on other systems, where the same repository may be checked out
     parts = value.replace("\\", "/").split("/")
     if value.startswith("/") or ".." in parts or "\0" in value or not value:
         message = "must be a relative path inside the project, without '..'"
@@ -123,7 +124,7 @@ def path_inside_project(value: str) -> str:
 
 
 def folder_inside_project(value: str) -> str:
-    """A folder's path in one spelling, without a slash at its end; the project itself is none."""
+    """Return a folder's path without a final slash; refuse the project's own folder."""
     folder = PurePosixPath(path_inside_project(value)).as_posix()
     if folder == ".":
         message = "must name a folder of its own, such as .repro-gate/baseline"
@@ -143,14 +144,14 @@ Words = Annotated[
     BeforeValidator(_split_words),
     WithJsonSchema(COMMAND_SCHEMA, mode="validation"),
 ]
-# begins with a program
+# words that start with a program
 Argv = Annotated[Words, AfterValidator(_program_first)]
-# The harness takes the names between semicolons.
+# no semicolons, because the harness gets the names separated by them
 OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][^;\x00-\x1f]{0,119}$")]
 
 
 def _says_something(value: str) -> str:
-    """Refuse blanks alone: they name no file, match no name and give no reason."""
+    """Return the text; refuse blanks alone, which name no file and give no reason."""
     if not value.strip():
         message = "is blank"
         raise ValueError(message)
@@ -162,7 +163,7 @@ RelativePath = Annotated[str, Field(max_length=500), SaysSomething]
 
 
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse what is named twice: one of the two was meant to be something else."""
+    """Return the values; refuse a repeated one, because it was probably meant to be another."""
     twice = next((value for place, value in enumerate(values) if value in values[:place]), None)
     if twice is not None:
         message = f"names {twice[:80]!a} twice: remove one of the two"
@@ -174,7 +175,7 @@ Distinct: Final = AfterValidator(_distinct)
 
 
 def _whole_number(value: object) -> object:
-    """Refuse `true` and `1.0`, which Python calls equal to 1."""
+    """Return the value; refuse `true` and `1.0`, which Python treats as equal to 1."""
     if isinstance(value, bool | float):
         message = f"must be a whole number, not {str(value).lower()}"
         raise ValueError(message)  # noqa: TRY004 - pydantic tells no other
@@ -182,12 +183,12 @@ def _whole_number(value: object) -> object:
 
 
 WholeNumber: Final = BeforeValidator(_whole_number)
-# a training that takes longer is no smoke training, and a clock can count it
+# a longer training is no smoke training, and a clock can still measure this
 MOST_SECONDS: Final = 7 * 24 * 3600.0
 
 
 def _service_address(value: str) -> str:
-    """Refuse an address that a token would be sent to in the clear."""
+    """Return the address; refuse one to which a token would be sent unencrypted."""
     if not SERVICE_ADDRESS.match(value):
         message = "must be an address that begins with https://, without a query"
         raise ValueError(message)

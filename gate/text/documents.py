@@ -1,4 +1,4 @@
-"""Documents in and out: all faults of a file at once, each with the path of its key."""
+"""Reads and writes documents; all faults of a file are reported at once, each with its key path."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gate.text.json_text import PACKED, reviewable_pieces
 from gate.text.phrases import key_path
 from gate.text.strict_json import MAX_BYTES, outline_of_json
 
-# a typing error or two of a word; what is further away is another word
+# similarity of a word with a typing error or two; below that it is a different word
 NEAR = 0.6
-# no known key is longer, and the time grows with the square
+# no known key is longer, and the time grows with the square of the length
 MAX_KEY = 80
 
 
 def nearest_key(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
-    """`; did you mean max_steps?` for the unknown key at the end of a path, or the empty text.
+    """Return `; did you mean max_steps?` for the unknown key at the end of a path, or nothing.
 
-    Keys that are equally near are all named.
+    Equally near keys are all named.
     """
     key = str(path[-1])[:MAX_KEY]
     likeness = {
@@ -37,7 +37,7 @@ def nearest_key(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
 
 
 def known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[str, ...]:
-    """The keys that stand beside the last part of a path, in the order of the document."""
+    """Return the keys that are valid in the place of a path's last part, in document order."""
     return tuple(
         field.alias or name
         for schema in _models_at(model, path)
@@ -46,7 +46,7 @@ def known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[str
 
 
 def description_of(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
-    """What the model says of the last key of a path, or the empty text."""
+    """Return the model's description of the last key of a path, or an empty text."""
     keys = [part for part in path if isinstance(part, str)]
     fields = (
         field
@@ -58,10 +58,10 @@ def description_of(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
 
 
 def _models_at(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[type[BaseModel], ...]:
-    """The models that the last part of a path may be a key of.
+    """Return the models of which the last part of a path may be a key.
 
-    A part that is no key of a model is a place in a list, or a key of a mapping: what is below is
-    the same models.
+    A part that is no key of a model is a place in a list or a key of a mapping. The models below it
+    are then the same.
     """
     models: tuple[type[BaseModel], ...] = (model,)
     for part in path[:-1]:
@@ -77,7 +77,7 @@ def _models_at(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[typ
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """Every model that an annotation holds: itself, an alternative, an item, a value."""
+    """Yield every model in an annotation: itself, an alternative, an item, a value."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -88,26 +88,26 @@ Record = TypeVar("Record", bound=Document)
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
 MAX_FAULTS = 40
-# few enough to hold, and enough that writing them is cheap
+# small enough to keep in memory, large enough that few writes are needed
 CHUNK_CHARACTERS: Final = 64 * 1024
 
 
 class RecordForm(Generic[T]):
-    """How records go from one process of the gate to another, and are checked there.
+    """Serialises records between two processes of the gate, and checks them on arrival.
 
-    What was not set stays so: some settings mean another thing where they were left out.
+    A field that was not set stays unset, because some settings have another meaning when left out.
     """
 
     def __init__(self, kind: Any) -> None:  # noqa: ANN401 - a type, or a union of types
-        """The form of records of one kind, or of a tuple or union of kinds."""
+        """`kind` is one kind of records, or a tuple or union of kinds."""
         self._adapter: TypeAdapter[T] = TypeAdapter(kind)
 
     def dump_json(self, instance: T, /) -> bytes:
-        """The record as JSON."""
+        """Return the record as JSON."""
         return self._adapter.dump_json(instance, exclude_unset=True, context=PACKED)
 
     def validate_json(self, data: bytes, /) -> T:
-        """The record again; `ValueError` for what has another form."""
+        """Parse a record; raises `ValueError` if it has another form."""
         return self._adapter.validate_json(data, context=PACKED)
 
 
@@ -119,16 +119,16 @@ def read_document(
     max_bytes: int = MAX_BYTES,
     context: str | None = None,
 ) -> Record:
-    """Parse and check one JSON document; `context` is as `Rows` knows it.
+    """Parse and check one JSON document; `context` is what `Rows` expects.
 
-    Raises `DocumentError` with one line for each fault; a wrong `schema_version` comes first,
-    because every other fault follows from it.
+    Raises `DocumentError` with one line for each fault. A wrong `schema_version` is reported alone,
+    because every other fault would follow from it.
     """
-    # our rules first: pydantic's own parser keeps the last of two equal keys, and takes NaN
+    # our rules first: pydantic's own parser keeps the last of two equal keys, and accepts NaN
     check_schema_version(model, outline_of_json(data, source, max_bytes=max_bytes), source)
     try:
-        # by way of JSON and not of Python values: pydantic's strict mode
-        # takes a list for a tuple, or a text for an enum, in JSON alone
+        # validate JSON and not Python values: only from JSON does pydantic's strict mode accept a
+        # list for a tuple, or a text for an enum
         return model.model_validate_json(data, context=context)
     except ValidationError as error:
         raise DocumentError(
@@ -139,7 +139,7 @@ def read_document(
 
 
 def check_schema_version(model: type[Document], value: object, source: str) -> None:
-    """Tell a file of another version apart from a broken one."""
+    """Raise `DocumentError` for a file of another version, so that it is not called broken."""
     field = model.model_fields.get("schema_version")
     if field is None or not isinstance(value, dict):
         return
@@ -155,9 +155,9 @@ def check_schema_version(model: type[Document], value: object, source: str) -> N
 def fault_lines(
     error: ValidationError, where: Callable[[KeyPath], str], model: type[Document]
 ) -> tuple[str, ...]:
-    """One line a fault: key path, place (from `where`), what is wrong.
+    """Return one line for each fault: key path, place (from `where`), what is wrong.
 
-    `model` is what was read: its keys that are nearest to an unknown one are named.
+    For an unknown key, the nearest keys of `model` are named.
     """
     return lines_of(error.errors(include_url=False), where, model)
 
@@ -165,7 +165,7 @@ def fault_lines(
 def lines_of(
     faults: Sequence[ErrorDetails], where: Callable[[KeyPath], str], model: type[Document]
 ) -> tuple[str, ...]:
-    """The same of faults that are put in other words."""
+    """Return the lines of `fault_lines` for faults that the caller has reworded."""
     lines = tuple(
         f"{where(fault['loc'])}{key_path(fault['loc'])}: {_wrong(fault, model)}"
         for fault in faults[:MAX_FAULTS]
@@ -183,13 +183,13 @@ def _wrong(fault: ErrorDetails, model: type[Document]) -> str:
 
 
 def write_document(document: Document) -> bytes:
-    """The document as reviewable JSON; reading it back gives an equal record."""
+    """Return the document as reviewable JSON; reading it gives an equal record."""
     return b"".join(document_chunks(document))
 
 
 def document_chunks(document: Document) -> Iterator[bytes]:
-    """The same bytes one after the other, so that no more of a long document is in memory."""
-    # not as JSON: `Rows` are left as they are, and all else is written in the same words
+    """Yield the same bytes in chunks, so that a long document is never in memory as a whole."""
+    # not in pydantic's JSON mode: `Rows` then stay as they are, and all else is written the same
     held: list[str] = []
     characters = 0
     for piece in reviewable_pieces(document.model_dump()):

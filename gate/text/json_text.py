@@ -1,4 +1,4 @@
-"""Deterministic JSON text: one form for digests, one for people who review a diff."""
+"""Deterministic JSON text: a compact form for digests, and a form for people who review a diff."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 INDENT = "  "
-# what is on one line wherever it stands
+# values that are always on one line
 PLAIN: Final = (str, int, float, type(None))
-# one for all: `json.dumps` makes a new one for each of what may be a million facts
+# one shared encoder: `json.dumps` would make a new one for each of up to a million facts
 INLINE = json.JSONEncoder(sort_keys=True, allow_nan=False, ensure_ascii=False)
 
 
 def canonical_json(value: object) -> bytes:
-    """Sorted keys, no spaces, ASCII: the same value gives the same bytes on every machine."""
-    # NaN is no JSON, and two readers would make two things of it (RFC 8259, section 6)
+    """Return ASCII JSON with sorted keys and no spaces, the same bytes for a value everywhere."""
+    # NaN is not JSON, and readers disagree about it (RFC 8259, section 6)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
 
 
 def canonical_sha256(value: object) -> str:
-    """SHA-256 of the canonical text, in lower-case hex; `Facts` in it are a list of their records.
+    """Return the SHA-256 of the canonical text, in lower-case hex.
 
-    Of long rows one record at a time is in memory.
+    `Facts` count as a list of their records. Only one record of them is in memory at a time.
     """
     hasher = hashlib.sha256()
     for piece in _canonical(value):
@@ -47,7 +47,10 @@ def _canonical(value: object) -> Iterator[bytes]:
 
 
 def _canonical_fact(fact: dict[str, object] | list[str]) -> bytes:
-    """In lines of numbers is no space that counts."""
+    """Return the canonical text of one record, or of some as lines of JSON.
+
+    Their texts contain no space (see `Facts.facts`), so every space can be removed.
+    """
     if isinstance(fact, dict):
         return canonical_json(fact)
     return ",".join(fact).replace(" ", "").encode("ascii")
@@ -68,17 +71,18 @@ def _separated(opened: bytes, items: Iterable[Iterable[bytes]], closed: bytes) -
 
 
 def reviewable_json(value: object) -> str:
-    """Indented, keys sorted, one fact a line: a record inside a list keeps to one line.
+    """Return indented JSON with sorted keys and one fact a line.
 
-    A metric's point or a tensor's digest is such a record, so a changed value is a changed line.
+    A record inside a list stays on one line. A metric's point or a tensor's digest is such a
+    record, so a changed value is a changed line.
     """
     return "".join(reviewable_pieces(value))
 
 
 def reviewable_pieces(value: object) -> Iterator[str]:
-    """The same text in pieces, none longer than one fact or some lines of numbers.
+    """Yield the same text in pieces, none longer than one fact or some lines of numbers.
 
-    `Facts` in it are a list of their records.
+    `Facts` are written as a list of their records.
     """
     yield from _pieces(value, 0)
     yield "\n"
@@ -106,7 +110,7 @@ def _of_record(record: dict[str, object], pad: str, depth: int) -> Iterator[str]
     before = "{\n"
     for key in sorted(record):
         begun, value = f"{before}{pad}{_inline(key)}: ", record[key]
-        # most values stand on the line of their key: no generator for each
+        # most values are on the line of their key: avoid a generator for each
         if isinstance(value, PLAIN):
             yield begun + _inline(value)
         else:
@@ -121,7 +125,7 @@ def _facts(facts: Facts[Any], pad: str, depth: int) -> Iterator[str]:
         if isinstance(fact, dict):
             yield from _item(before + pad, fact, depth)
         else:
-            # there may be millions of lines: no piece for each
+            # there may be millions of lines: avoid a piece for each
             yield before + pad
             yield f",\n{pad}".join(fact)
         before = ",\n"
@@ -136,7 +140,7 @@ def _item(begun: str, item: object, depth: int) -> Iterator[str]:
 
 
 def _is_one_fact(item: object) -> bool:
-    """A record of plain values (or of short lists of them, such as a shape)."""
+    """Return whether an item is a record of plain values, or of short lists such as a shape."""
     if not isinstance(item, dict):
         return not isinstance(item, list | tuple)
     return all(isinstance(part, PLAIN) or _is_short_list(part) for part in item.values())
@@ -152,27 +156,27 @@ def _inline(value: object) -> str:
     text = INLINE.encode([] if isinstance(value, Facts) else value)
     if text.isprintable():
         return text
-    # what turns or hides text must not do so where somebody reviews it (CVE-2021-42574)
+    # characters that reorder or hide text must not deceive a reviewer (CVE-2021-42574)
     return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
 
 
 Row = TypeVar("Row")
 
 
-# Apart from `columns.py`, which needs pydantic: writing JSON alone imports nothing slow.
+# not in `columns.py`, which needs pydantic: writing JSON alone must import nothing slow
 class Facts(Sequence[Row]):
-    """Records that never change, of which no more than one has to be in memory."""
+    """Immutable records that need not be in memory all at once."""
 
     __slots__ = ()
 
     @abstractmethod
     def facts(self) -> Iterator[dict[str, Any] | list[str]]:
-        """The records in their order: one as JSON has it, or some, each as a line of JSON.
+        """Yield the records in order: one as a JSON value, or several, each as a line of JSON.
 
-        The keys of a line are sorted, and no text in it has a space or more than ASCII. There is
-        one line at least, and no more than can be held.
+        The keys of a line are sorted, and its texts are ASCII without spaces. A list has at least
+        one line, and few enough to keep in memory.
         """
 
 
-# between the gate and its own reading process: what is written in this context, it alone reads
+# the context for data between the gate and its own reader; nobody else reads what it writes
 PACKED: Final = "packed"

@@ -1,4 +1,4 @@
-"""Phrases that every sentence for a reader is made of: a number with its noun, a list of words."""
+"""Phrases that many sentences share: a number with its noun, a list of words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun: `1 tensor`, `2,048 tensors`."""
+    """Return a number with its noun: `1 tensor`, `2,048 tensors`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -14,7 +14,7 @@ MOST_RANKS = 4
 
 
 def rank_words(ranks: Sequence[int]) -> str:
-    """`rank 1`, `ranks 1 and 3`, and of many the first: `ranks 1, 2, 3, 4 and 12 more`."""
+    """Return `rank 1`, `ranks 1 and 3`, or the first of many: `ranks 1, 2, 3, 4 and 12 more`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     rest = len(ranks) - MOST_RANKS
@@ -23,13 +23,13 @@ def rank_words(ranks: Sequence[int]) -> str:
 
 
 def joined(words: Iterable[str]) -> str:
-    """`a, b and c`; of one word that word."""
+    """Return `a, b and c`; a single word stays as it is. `words` must not be empty."""
     *before, last = words
     return f"{', '.join(before)} and {last}" if before else last
 
 
 def key_path(location: tuple[str | int, ...]) -> str:
-    """`a.b[0].c`, as a message names a key."""
+    """Return a key's path as messages show it: `a.b[0].c`."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part[:80]}"

@@ -1,6 +1,6 @@
-"""Records of the standard library as JSON and back, for a command too short to import pydantic.
+"""Dataclass records as JSON and back, for commands that are too short to import pydantic.
 
-Half a surrogate pair, which a pickle can hold and UTF-8 cannot, and infinities survive the way.
+Unpaired surrogates, which a pickle can contain and UTF-8 cannot, and infinities are preserved.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ T = TypeVar("T")
 
 
 class PlainForm(Generic[T]):
-    """How a record is written and checked; a field of type object has whatever JSON can hold.
+    """Serialises and checks one kind of record.
 
-    A record has fields of text, numbers, enumerations, other records, tuples and unions of them.
+    Fields may be texts, numbers, enumerations, other records, and tuples and unions of them. A
+    field of type object may be any JSON value.
     """
 
     def __init__(self, kind: type[T]) -> None:
-        """The form of one kind of records."""
+        """`kind` is the dataclass of the records."""
         self._kind = kind
 
     def dump_json(self, instance: T, /) -> bytes:
-        """The record as JSON in ASCII."""
+        """Return the record as JSON in ASCII."""
         record = cast("Any", instance)
         return json.dumps(asdict(record) if is_dataclass(instance) else instance).encode("ascii")
 
     def validate_json(self, data: bytes, /) -> T:
-        """The record again; `ValueError` for what has another form."""
+        """Parse a record; raises `ValueError` if it has another form."""
         return cast("T", _rebuilt(self._kind, json.loads(data)))
 
 
@@ -47,7 +48,7 @@ def _rebuilt(kind: Any, value: object) -> object:  # noqa: ANN401 - a type, or w
         return _either(inner, value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
-    # True is an int to Python, and to nobody else
+    # the exact type, because in Python True is an int
     if origin is None and type(value) is kind:
         return value
     raise ValueError(f"{type(value).__name__} in place of {kind}")

@@ -1,7 +1,7 @@
-"""JSON from anywhere, refused rather than guessed: no duplicate key, no NaN, no bomb.
+"""Reads untrusted JSON strictly: no duplicate keys, no NaN, no deep nesting.
 
-Python's own parser takes the last of two equal keys, accepts NaN and Infinity, and answers deep
-nesting with RecursionError; each of these lets one reader see another document than the next.
+Python's own parser keeps the last of two equal keys, accepts NaN and Infinity, and fails on deep
+nesting with RecursionError. The first two let one reader see a different document from the next.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gate.errors import DocumentError
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 32
 INSIDE: Final = object()
-# A string that never ends reaches to the end of the text, so that no second look is needed.
-# Possessive (`*+`, Python 3.11): what has matched is never given back, so time stays linear.
+# An unterminated string reaches to the end of the text, so no second attempt is needed. The
+# possessive `*+` (Python 3.11) never gives back what has matched, so the time stays linear.
 STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 INNERMOST = re.compile(r"\[\]|\{\}")
@@ -28,11 +28,11 @@ def parse_json(
 ) -> object:
     """Read one JSON value; `source` names the file in every error.
 
-    `non_finite` keeps NaN and Infinity as numbers: a training's metric may be one, and dropping or
-    refusing the line would hide that.
+    `non_finite` keeps NaN and Infinity as numbers. A training's metric may be one, and dropping or
+    refusing its line would hide that.
 
-    Raises `DocumentError` for what is too large, not UTF-8, not JSON, nested deeper than
-    `MAX_DEPTH`, or uses a key twice.
+    Raises `DocumentError` for data that is too large, not UTF-8, not JSON, nested deeper than
+    `MAX_DEPTH`, or has a duplicate key.
     """
     return _parsed(
         data, source, max_bytes, _distinct_keys, float if non_finite else _refuse_constant
@@ -42,10 +42,10 @@ def parse_json(
 def outline_of_json(
     data: bytes, source: str, *, max_bytes: int = MAX_BYTES
 ) -> dict[str, object] | None:
-    """Check by the same rules, and keep only the outermost object; None where there is none.
+    """Check JSON by the same rules and return only the outermost object, or None if it is none.
 
-    `INSIDE` stands for each object in it: what is checked takes no memory, however much it is.
-    Raises as `parse_json` does.
+    Each object inside it is replaced by `INSIDE`, so checking needs little memory, however large
+    the document is. Raises as `parse_json` does.
     """
     last: dict[str, object] = {}
 
@@ -54,7 +54,7 @@ def outline_of_json(
         last = _distinct_keys(pairs)
         return INSIDE
 
-    # the outermost object is the one that ends last
+    # the parser reports objects as they end, so the outermost one comes last
     outline = _parsed(data, source, max_bytes, keep_the_last, _refuse_constant)
     return last if outline is INSIDE else None
 
@@ -75,7 +75,7 @@ def _parsed(
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DocumentError(f"{source}: not UTF-8 at byte {error.start}") from error
-    # before it is parsed: a RecursionError inside the C scanner says nothing of the file
+    # before parsing: a RecursionError inside the C scanner says nothing about the file
     _check_depth(text, source)
     try:
         value: object = json.loads(text, object_pairs_hook=of_pairs, parse_constant=of_constant)
@@ -88,15 +88,15 @@ def _parsed(
 
 
 def _check_depth(text: str, source: str) -> None:
-    """Refuse deep nesting before parsing: the parser itself recurses.
+    """Refuse deep nesting before parsing, because the parser recurses.
 
-    What is left of the brackets outside strings loses its innermost pairs, once for each level.
+    It removes strings, then all else but brackets, then the innermost pairs once for each level.
     """
-    # most lines: whatever their order, so few make no level too many
+    # the common case: so few brackets cannot nest too deep
     if sum(map(text.count, "[]{}")) <= MAX_DEPTH:
         return
     left = NO_BRACKETS.sub("", STRINGS.sub("", text))
-    # each pass removes the innermost pairs, so what is left after as many passes lies deeper
+    # each pass removes the innermost pairs, so what is left after the last pass is nested deeper
     for _ in range(MAX_DEPTH):
         shorter = INNERMOST.sub("", left)
         if len(shorter) == len(left):
@@ -108,7 +108,7 @@ def _check_depth(text: str, source: str) -> None:
 
 def _distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     distinct = dict(pairs)
-    # RFC 8259, section 4: what readers make of two equal keys is unpredictable
+    # RFC 8259, section 4: what readers do with two equal keys is unpredictable
     if len(distinct) < len(pairs):
         known = set[str]()
         for key, _ in pairs:

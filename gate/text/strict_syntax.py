@@ -1,7 +1,7 @@
-"""TOML and Python's syntax, bounded before they are parsed.
+"""Parses TOML and Python source, with limits checked before parsing.
 
-For each part of a dotted key it keeps and compares all parts before it, so one key of a hundred
-thousand parts takes minutes and gigabytes.
+Python's TOML parser stores and compares every prefix of a dotted key. A key of a hundred thousand
+parts therefore takes minutes and gigabytes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Final
 from gate.errors import DocumentError
 
 MAX_PARTS: Final = 16
-# Anywhere, also where it is no key: no name, version or address that people write has as many.
-# Possessive, and begun only where a word begins: what has matched is never given back.
+# Searched everywhere, not only in keys: no name, version or address that people write has as many
+# parts. Possessive, and started only where a word begins, so the time stays linear.
 _LONG_KEY: Final = re.compile(
     r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
     f"{{{MAX_PARTS}}}"
@@ -26,8 +26,9 @@ _LONG_KEY: Final = re.compile(
 def parse_toml(text: str) -> dict[str, Any]:
     """Read one TOML document.
 
-    Raises `DocumentError` for what is no TOML, nested too deep, takes too much memory, or has
-    more than `MAX_PARTS` words joined by dots: in a value too, since a key looks the same here.
+    Raises `DocumentError` for text that is not TOML, is nested too deep, takes too much memory, or
+    has more than `MAX_PARTS` words joined by dots. The last holds for values too, because the check
+    cannot tell a key from a value.
     """
     if _LONG_KEY.search(text):
         raise DocumentError(
@@ -42,18 +43,18 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise DocumentError("nested too deep") from error
 
 
-# Python's parser joins a dotted name part by part, and so takes the square of its length. Only what
-# may stand within a name of an import counts: between brackets a chain of attributes may be longer.
+# Python's parser joins a dotted name part by part, which takes quadratic time. Only characters that
+# may occur within the name of an import count: in brackets, a chain of attributes may be longer.
 _LONG_NAME: Final = re.compile(r"(?<!\w)(?:\w++(?:[ \t\f]|\\\r?\n)*+\.(?:[ \t\f]|\\\r?\n)*+){64}")
 
 
 def python_syntax(text: str) -> ast.Module | None:
-    """The syntax tree; None for what this Python cannot read, or should not."""
+    """Return the syntax tree, or None for source that this Python cannot or should not parse."""
     if _LONG_NAME.search(text):
         return None
     try:
         with warnings.catch_warnings():
-            # a `\d` in somebody's text is no matter of ours
+            # an invalid escape such as `\d` in a user's source would print a warning
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""YAML for settings: safe types only, no duplicate key, and the line of every key."""
+"""Reads YAML settings strictly: plain types only, no duplicate keys, and the line of every key."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ MAX_NODES = 20_000
 MAX_NUMBER = 40
 SHOWN = 80
 NUMBERS = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
-# YAML 1.1 wants `1.0e-3`; everybody writes `1e-3`
+# YAML 1.1 demands `1.0e-3`; everybody writes `1e-3`
 FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z")
-# an octal number, or one to the base of 60, which every newer reader of YAML takes otherwise
+# an octal number, or one in base 60, which YAML 1.2 reads differently
 AMBIGUOUS = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)\Z")
-# what PyYAML lets through: its scanner and constructors were not made for untrusted text
+# exceptions that PyYAML raises for bad input: its scanner and constructors were not made for
+# untrusted text
 RAISED = (
     yaml.YAMLError,
     ValueError,
@@ -35,7 +36,7 @@ RAISED = (
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with the floats of everybody else."""
+    """PyYAML's safe loader, which also reads `1e-3` as a number."""
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
@@ -44,11 +45,12 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+01234567
 def parse_yaml(
     data: bytes, source: str, *, foreign: bool = False
 ) -> tuple[object, dict[KeyPath, int]]:
-    """Read one YAML document of plain values; the second part maps key paths to line numbers.
+    """Read one YAML document of plain values; the second result maps key paths to line numbers.
 
-    Raises `SettingsError` for what is too large or too deep, not UTF-8, not YAML, has a tag, uses a
-    key twice, a key that is no text, a number of more than 40 characters, or one that versions of
-    YAML read differently, such as 010. A `foreign` file, which another program wrote, may have it.
+    Raises `SettingsError` for a document that is too large or too deep, not UTF-8, or not YAML. It
+    also refuses a tag, a duplicate key, a key that is no text, and a number of more than 40
+    characters. A number that versions of YAML read differently, such as 010, is refused too, unless
+    the file is `foreign`: another program wrote it.
     """
     if len(data) > MAX_BYTES:
         raise SettingsError(f"{source}: {len(data):,} bytes, the limit is {MAX_BYTES:,}")
@@ -58,7 +60,7 @@ def parse_yaml(
         raise SettingsError(f"{source}: not UTF-8 at byte {error.start}") from error
     try:
         _check_events(text, source)
-        # nodes and not values: a node knows its line, and two equal keys are still two
+        # compose nodes, not values: a node knows its line, and two equal keys remain two
         node = yaml.compose(text, Loader=_Loader)
     except RAISED as error:
         raise SettingsError(
@@ -75,7 +77,7 @@ def parse_yaml(
 def _check_events(text: str, source: str) -> None:
     """Refuse depth and tags before anything is built: building recurses, and obeys tags."""
     depth = nodes = 0
-    # events come one by one, and nothing of the document is kept: the cheapest place to stop a bomb
+    # events come one by one and nothing is kept, so this is the cheapest place to stop a bomb
     for event in yaml.parse(text, Loader=_Loader):
         nodes += isinstance(event, yaml.NodeEvent)
         depth += isinstance(event, yaml.CollectionStartEvent)
@@ -94,7 +96,7 @@ def _check_events(text: str, source: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """Text of the file in a message: cut, and nothing in it that a terminal or runner obeys."""
+    """Return text of the file for a message: cut, and nothing that a terminal or runner obeys."""
     return ascii(text[:SHOWN])[1:-1]
 
 
@@ -112,7 +114,7 @@ def _problem(error: Exception) -> str:
 
 
 class _Walker:
-    """Turns nodes into values, remembering the line of each key."""
+    """Turns nodes into values, and remembers the line of each key."""
 
     def __init__(self, source: str, *, foreign: bool) -> None:
         self.source = source
@@ -131,10 +133,13 @@ class _Walker:
         return self._scalar(node, path)
 
     def _count_alias(self, node: yaml.Node) -> None:
-        """A node met again is an alias; a few are fine, a billion laughs are not."""
+        """Count the visits of a node; refuse one with too many aliases.
+
+        A node that is met again is an alias. A few are fine, a "billion laughs" bomb is not.
+        """
         self._visits[id(node)] = self._visits.get(id(node), 0) + 1
-        # aliases of aliases grow as a power of their depth
-        # (CWE-776): nine lines can be a billion values
+        # aliases of aliases grow exponentially with their depth: nine lines can be a
+        # billion values (CWE-776)
         if self._visits[id(node)] > MAX_ALIASES:
             raise self._fault(node, f"more than {MAX_ALIASES} aliases of one value")
 
@@ -151,12 +156,12 @@ class _Walker:
         return mapping
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> object:
-        # turning decimal digits into an integer takes time
-        # that grows with their square (CVE-2020-10735)
+        # converting decimal digits to an integer takes time that grows with the square of
+        # their number (CVE-2020-10735)
         if node.tag in NUMBERS and len(node.value) > MAX_NUMBER:
             raise self._fault(node, f"a number of more than {MAX_NUMBER} characters: quote it")
         try:
-            # YAML 1.1 sees dates in plain text; what is no plain value is refused below
+            # YAML 1.1 reads some plain text as dates; what is no plain value is refused below
             value: Any = self._constructor.construct_object(node)
         except RAISED as error:
             raise self._fault(node, f"unsupported value: {_problem(error)}") from error
@@ -174,7 +179,7 @@ class _Walker:
         return value
 
     def _joined(self, node: yaml.Node, text: str) -> str:
-        """Two escapes that stand for one character become that character, as in JSON."""
+        """Return text with each pair of surrogate escapes joined into a character, as in JSON."""
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as error:

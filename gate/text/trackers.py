@@ -1,8 +1,7 @@
-"""The trackers that a verdict may go to, each by every name that it has outside its own module.
+"""The trackers to which a verdict can be sent, with the names that other modules need.
 
-A further one is a record here, its settings in `gate/settings/delivery_sections.py` and in the
-table of `gate/settings/reach.py`, its client in `gate/publishing/` and its line in
-`gate/pipelines/entry.py`.
+To add one: a record here; its settings in `gate/settings/delivery_sections.py` and in the table of
+`gate/settings/reach.py`; its client in `gate/publishing/`; its line in `gate/pipelines/entry.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackerNames:
-    """What a tracker is called: `key` in the section for publishing, `title` in reports.
+    """The names of a tracker: `key` in the publish section, `title` in reports.
 
-    `login` are the variables that it logs in with, which no training may be given; every variable
-    that begins with `prefix` is withheld from other programs.
+    `login` are the variables of its login, which no training may get. Every variable that begins
+    with `prefix` is withheld from other programs.
     """
 
     key: str

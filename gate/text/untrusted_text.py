@@ -1,12 +1,12 @@
-r"""Untrusted text made safe to show, and names of files as text that shows as itself.
+r"""Makes untrusted text safe to show, and turns file names into text that shows as itself.
 
-A terminal obeys control characters and ANSI sequences; a runner obeys `::command::` at the start of
-a line and `##[command]` anywhere in one. Neither may obey a training. What a page needs beside that
-(Markdown, HTML) is in `report/escape.py`.
+A terminal obeys control characters and ANSI sequences. GitHub's runner obeys `::command::` at the
+start of a line and `##[command]` anywhere in one. Neither may obey a training. A page also needs
+its Markdown or HTML escaped, which `report/escape.py` does.
 
-Inside the program a name is a `str` whose bytes that are no UTF-8 are surrogates (PEP 383). A
-document or a message has the shown form, in which what cannot be printed is written `\x0a`, byte
-by byte, and a backslash is doubled; no two names have one shown form.
+Inside the program a name is a `str` in which bytes that are not UTF-8 are surrogates (PEP 383). A
+document or a message contains the shown form: each byte of an unprintable character is written as
+`\x0a`, and a backslash is doubled. No two names have the same shown form.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ SENTENCE_CHARACTERS = 300
 SHOWN_CHARACTERS = 120
 LAST_LINES = 20
 LAST_LINES_WIDTH = 300
-# CSI, OSC (up to BEL or ST) and two-character escapes (ECMA-48).
+# CSI, OSC (up to BEL or ST) and two-character escapes (ECMA-48)
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-# Bidirectional controls are among them: they make text read as something else (CVE-2021-42574).
+# these categories include bidirectional controls, which make text read as something
+# else (CVE-2021-42574)
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-# in one line also what ends a line
+# in a single line, line and paragraph separators too
 _NOT_IN_A_LINE = _HIDDEN | {"Zl", "Zp"}
-# Default_Ignorable_Code_Point of Unicode beyond those categories: invisible, and skipped by
-# culture-aware comparisons, so one of them could hide a command from us but not from the runner.
+# Further characters of Unicode's Default_Ignorable_Code_Point. They are invisible, and
+# culture-aware comparisons skip them. So one of them could hide a command from the gate but not
+# from the runner.
 _IGNORABLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     "\U000e0000-\U000e0fff]"
@@ -37,37 +39,37 @@ _COMMAND_BRACKET = re.compile(r"##(?=\[)")
 
 
 def escaped_lines(text: str) -> str:
-    """Text in which what cannot be printed is spelt out, for example as backslash, x1b."""
+    """Return text with each unprintable character escaped, except line feeds."""
     return "".join(
         sign if sign == "\n" or sign.isprintable() else ascii(sign)[1:-1] for sign in text
     )
 
 
 def masked(text: str, mask: str = "?") -> str:
-    """Text in which each character that cannot be printed is a `mask`."""
+    """Return text with each unprintable character replaced by `mask`."""
     return "".join(sign if sign.isprintable() else mask for sign in text)
 
 
 def plain_text(text: str) -> str:
-    """A sentence with what no terminal should see escaped, 300 characters at most."""
+    """Return a sentence with unprintable characters escaped, cut to 300 characters."""
     return escaped_lines(text[:SENTENCE_CHARACTERS]).replace("\n", "\\n")
 
 
 def short_text(text: str) -> str:
-    """A quoted, escaped, short piece of a message."""
+    """Return a short, quoted and escaped piece of text for a message."""
     cut = text[:SHOWN_CHARACTERS]
     return ascii(cut) + ("..." if len(text) > SHOWN_CHARACTERS else "")
 
 
 def visible(text: str) -> str:
-    """Only what can be seen: no control, format or bidi character, every space a plain one."""
+    """Return only what can be seen: no control, format or bidi characters, plain spaces alone."""
     if text.isprintable() and not _IGNORABLE.search(text):
         return text
     return "".join(map(_visible, without_sequences(text)))
 
 
 def without_sequences(text: str) -> str:
-    """Text without ANSI sequences (colours, titles) and characters that nothing shows."""
+    """Return text without ANSI sequences (colours, titles) and invisible characters."""
     return _IGNORABLE.sub("", _ANSI.sub("", text))
 
 
@@ -78,19 +80,20 @@ def _visible(character: str) -> str:
 
 
 def safe_line(text: str | bytes, *, limit: int = LINE_LIMIT) -> str:
-    """One line that shows as itself: colours removed, other control characters spelt out.
+    """Return one line that shows as itself: colours removed, other control characters escaped.
 
-    Bytes are read as UTF-8, broken ones replaced. At most `limit` characters of the text count.
+    Bytes are decoded as UTF-8, and broken ones replaced. Only the first `limit` characters are
+    used.
     """
     line = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     # cut first, so that a line of a gigabyte costs no more than a short one
     plain = without_sequences(line[:limit].replace("\t", "    "))
     shown = "".join(_shown(character) for character in plain)
-    # last of all: taking out what is invisible may have joined two halves of a command
+    # last of all, because removing invisible characters may have joined two halves of a command
     return _COMMAND_BRACKET.sub("# #", _DOUBLE_COLON.sub(": ", shown)).rstrip()
 
 
-# what GitHub's runner passes over where it looks for a command
+# characters that GitHub's runner ignores when it looks for a command
 _PASSED_OVER = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\x00-\x08\x0e-\x1f\x7f"
@@ -100,9 +103,9 @@ _FIRST_COLONS = re.compile(r"\A(\s*):(?=:)")
 
 
 def without_commands(line: str) -> str:
-    """A line in which GitHub's runner finds no command; any other line stays as it is.
+    """Return a line in which GitHub's runner finds no command; other lines are unchanged.
 
-    One begins with two colons, or has `##[` anywhere. A line of JSON means the same as before.
+    A command begins with two colons, or has `##[` anywhere. A line of JSON keeps its meaning.
     """
     bare = _PASSED_OVER.sub("", line)
     if not (_FIRST_COLONS.search(bare) or _COMMAND_BRACKET.search(bare)):
@@ -113,13 +116,13 @@ def without_commands(line: str) -> str:
 
 
 def safe_block(text: str) -> str:
-    """Several lines, each made safe; for a fault whose details quote the training."""
+    """Return several lines, each made safe, for a fault whose details quote the training."""
     return "\n".join(safe_line(line) for line in text.splitlines())
 
 
 def last_lines(output: bytes, most: int = LAST_LINES) -> tuple[str, ...]:
-    """The end of a training's output for a person: printable, `most` lines of 300 characters."""
-    # UTF-8 has four bytes a character at most: no more than this can be shown
+    """Return the end of a training's output: up to `most` printable lines of 300 characters."""
+    # a character has at most four bytes in UTF-8, so no more than this can be shown
     text = output[-most * LAST_LINES_WIDTH * 4 :].decode("utf-8", "replace")
     lines = without_sequences(text).splitlines()
     shown = [line for line in lines if line.strip()][-most:]
@@ -137,16 +140,16 @@ _ESCAPE: Final = re.compile(r"\\(\\|x[0-9a-f]{2})")
 
 
 def name_bytes(name: str) -> bytes:
-    """The bytes that the file system has."""
+    """Return the bytes of a name as the file system has them."""
     try:
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        # half a pair, which somebody wrote into a document: no file system gave that
+        # an unpaired surrogate, which somebody wrote into a document: no file system produced it
         return name.encode("utf-8", "surrogatepass")
 
 
 def shown_name(name: str, *, limit: int = MAX_SHOWN) -> str:
-    """One printable text, cut before the first character that would make it longer than `limit`."""
+    """Return the shown form of a name, cut before a character that would exceed `limit`."""
     if len(name) <= limit and name.isprintable() and "\\" not in name:
         return name
     shown: list[str] = []
@@ -169,7 +172,7 @@ def _sign_shown(sign: str) -> str:
 
 
 def bytes_of_shown(shown: str) -> bytes:
-    """The bytes of the name that `shown_name` made a text of; any text has some."""
+    """Return the bytes of the name with this shown form; every text has some."""
     content, end = b"", 0
     for escape in _ESCAPE.finditer(shown):
         content += name_bytes(shown[end : escape.start()])

@@ -1,1 +1,1 @@
-"""Plan and launch of runs, and what is known of the machine they train on."""
+"""Plans and launches runs, and records what is known of the machine they train on."""

@@ -1,10 +1,10 @@
-"""The environment of a training process, built from nothing, and the knobs in it.
+"""Builds the environment of a training process from nothing, including the knobs that act by it.
 
-An allow-list, never a deny-list: of the gate's own variables none reaches the training that is not
-named here. In a container of its own the image's variables are there as well; the harness attests
-those that may move a result, wherever they came from. What must be set before the interpreter or
-CUDA starts is set here, since the harness comes too late for it: the hash seed, thread counts, the
-cuBLAS workspace.
+It is an allow-list, never a deny-list: no variable of the gate reaches the training unless it is
+named here (rule T1). In a container the image's variables are present too; the harness attests
+those that can move a result, wherever they came from. Knobs that must be set before the interpreter
+or CUDA starts are set here, because the harness starts too late for them: the hash seed, thread
+counts, the cuBLAS workspace.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from gate.training.runs import PlannedRun, RunFolders, RunMode, Trial
 
 WARN = "warn"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
-# A cache that outlives a run hides what was chosen by timing. Whatever is not named here is below
-# HOME, which is as fresh.
+# A cache that outlives a run hides what was chosen by timing. Caches not listed here are below
+# HOME, which is just as fresh.
 CACHES = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
@@ -43,10 +43,11 @@ CACHES = {
 
 
 def knob_words(planned: PlannedRun, determinism: DeterminismSettings) -> dict[str, str]:
-    """Knob to word for a run: its mode's, less what it is to do without, warning where it counts.
+    """Return the word of each knob for a run: its mode's words, adjusted to the run.
 
-    An operator audit only counts operators without a deterministic form, and an allow-list refuses
-    the others itself: in both torch warns where it would refuse.
+    In an operator audit and with an allow-list, deterministic algorithms warn instead of refusing.
+    The audit only counts operators without a deterministic form, and an allow-list refuses the
+    others itself.
     """
     strict_run = planned.mode is not RunMode.DEFAULT
     words = effective_knobs(determinism.profile, determinism.overrides, strict_run=strict_run)
@@ -59,9 +60,9 @@ def knob_words(planned: PlannedRun, determinism: DeterminismSettings) -> dict[st
 
 
 def threads_of(determinism: DeterminismSettings, own: Mapping[str, str]) -> int:
-    """The thread count of every run: the user's own variable counts where no key says otherwise.
+    """Return the thread count of every run; the user's variable applies if the key is not set.
 
-    Raises `SettingsError` when key and variable contradict each other.
+    Raises `SettingsError` if key and variable contradict each other.
     """
     text = own.get(THREADS_VARIABLE, "")
     if not BY_NAME["omp_threads"].accepts_value(text):
@@ -78,10 +79,10 @@ def threads_of(determinism: DeterminismSettings, own: Mapping[str, str]) -> int:
 def knob_variables(
     words: Mapping[str, str], own: Mapping[str, str], *, seed: int, threads: int
 ) -> dict[str, str]:
-    """The variables of the knobs that act before the start; `own` are those that the user sets.
+    """Return the variables of the knobs that act before the start; `own` are those the user sets.
 
-    A valid value of the user's is kept. Raises `SettingsError` for one that contradicts its knob,
-    with both values.
+    A valid value of the user's is kept. Raises `SettingsError` with both values for one that
+    contradicts its knob.
     """
     variables = {}
     for knob in KNOBS:
@@ -101,12 +102,12 @@ def knob_variables(
 
 
 def _agree(knob: Knob, mine: str, word: str) -> bool:
-    """Whether the user's value does what the knob is for; a value asked for by name is exact."""
+    """Return whether the user's value satisfies the knob; a named value must match exactly."""
     return knob.accepts_value(mine) if word == ON else mine == word
 
 
 def harness_text(words: Mapping[str, str], variables: Mapping[str, str]) -> str:
-    """`name=value;name=value` for the harness: what each knob must be found at."""
+    """Return `name=value;name=value` for the harness: the value at which it must find each knob."""
     parts = []
     for name, word in words.items():
         knob = BY_NAME[name]
@@ -116,12 +117,12 @@ def harness_text(words: Mapping[str, str], variables: Mapping[str, str]) -> str:
 
 
 def fresh_caches(tmp: Path, own: Mapping[str, str]) -> dict[str, str]:
-    """Compile and kernel caches in the run's own folder, which is emptied before each run.
+    """Return variables that put compile and kernel caches in the run's folder, emptied each run.
 
-    Raises `SettingsError` when the user names a folder for one of them.
+    Raises `SettingsError` if the user names a folder for one of them.
     """
-    # a kernel that one run chose by timing would be the next run's
-    # from the cache: they would agree, and a fresh machine would not
+    # from a shared cache the next run would take the kernel that one run chose by timing: the two
+    # would agree, and a fresh machine would not
     for variable in CACHES.keys() & own.keys():
         raise SettingsError(
             f"{variable} is {own[variable][:100]!r}, every run needs its own cache",
@@ -132,7 +133,7 @@ def fresh_caches(tmp: Path, own: Mapping[str, str]) -> dict[str, str]:
 
 
 TRIAL_VARIABLE: Final = "REPRO_GATE_TRIAL"
-# only the harness can do these, since they are calls of the script's and no variables
+# only the harness can make these changes: they concern calls in the script, not variables
 BY_HARNESS: Final = {
     Setting.ONE_THREAD: "one-thread",
     Setting.ONE_WORKER: "one-worker",
@@ -144,13 +145,13 @@ THREAD_KNOBS: Final = ("omp_threads", "mkl_threads")
 
 
 def with_trial(settings: GateSettings, trial: Trial | None) -> GateSettings:
-    """The settings with the trial's one moved; the others stay."""
+    """Return the settings with the trial's one setting changed."""
     if trial is None:
         return settings
     train = settings.train
     env, pass_env = dict(train.env), train.pass_env
     if trial.setting is Setting.ONE_THREAD:
-        # the user's own count would go before the key
+        # the user's own variable would override the key
         env = {name: text for name, text in env.items() if name not in OWN_THREADS}
         pass_env = tuple(name for name in pass_env if name not in OWN_THREADS)
     env |= _variables(trial)
@@ -163,7 +164,7 @@ def with_trial(settings: GateSettings, trial: Trial | None) -> GateSettings:
 
 
 def harness_trial(trial: Trial) -> dict[str, str]:
-    """What the harness is to do, as its variable; none where variables and knobs do it all."""
+    """Return the variable that tells the harness its part of a trial, if it has one."""
     if trial.setting is Setting.HEAP_FILL:
         return {TRIAL_VARIABLE: f"fill:{trial.fill}"}
     word = BY_HARNESS.get(trial.setting)
@@ -176,6 +177,8 @@ def _variables(trial: Trial) -> dict[str, str]:
     if trial.setting is Setting.LAUNCH_BLOCKING:
         return {"CUDA_LAUNCH_BLOCKING": "1"}
     if trial.setting is Setting.HEAP_FILL:
+        # the C library fills with the complement of the byte that it is given
+        # for perturbation (mallopt(3))
         return {TUNABLES: perturbed_heap(trial.fill ^ 0xFF)}
     return {}
 
@@ -196,7 +199,7 @@ def _determinism(determinism: DeterminismSettings, trial: Trial) -> DeterminismS
 
 PASSED_FROM_HOST = (
     *("PATH", "LD_LIBRARY_PATH", "CUDA_HOME"),
-    # which card a number names depends on the order as much as on the number
+    # which card a number means depends on the order as well
     *("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"),
     *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
 )
@@ -209,12 +212,12 @@ def child_environment(
     host: Mapping[str, str],
     temporary: Path | None = None,
 ) -> dict[str, str]:
-    """All variables of one training process; none depends on what another run left.
+    """Return all variables of one training process; none depends on an earlier run.
 
-    `temporary` is a shorter name of the folder for temporary files, where there is one.
-    The user's `train.env` comes last but for the knobs, which keep a valid value of the user's,
-    and for the harness's own variables; a name that only the gate may set was refused when the
-    settings were read. Raises `SettingsError` when a variable contradicts a knob.
+    `temporary` is a shorter path of the folder for temporary files, if there is one. The user's
+    `train.env` overrides other variables, but not the harness's. Knobs come after it too, and keep
+    a valid value of the user's. Names that only the gate may set were refused when the settings
+    were read. Raises `SettingsError` if a variable contradicts a knob.
     """
     train = settings.train
     determinism = settings.determinism
@@ -224,20 +227,21 @@ def child_environment(
     words = knob_words(planned, determinism)
     knobs = knob_variables(words, own, seed=train.seed, threads=threads)
     varied = {} if planned.varied is None else dict(planned.varied.variables)
-    # the harness has to find a knob at what it is varied to
+    # the harness must find a knob at its varied value
     knobs |= {name: varied[name] for name in knobs.keys() & varied.keys()}
     variables = {
         **passed,
         "HOME": str(folders.home),
         "TMPDIR": str(temporary or folders.tmp),
-        # another account has no entry in the password file; getpass and its users look here first
+        # a separate account has no entry in the password file; getpass and its users look here
+        # first
         "USER": "training",
         "LOGNAME": "training",
         "LANG": "C.UTF-8",
-        # local time is the machine's: splits and names by date must not depend on it
+        # splits and names by date must not depend on the machine's local time
         "TZ": "UTC",
         "PYTHONUNBUFFERED": "1",
-        # the run's copy of the commit stays what it was, for a look at it afterwards
+        # keep the run's copy of the commit unchanged, so that it can be checked afterwards
         "PYTHONDONTWRITEBYTECODE": "1",
         **fresh_caches(folders.tmp, own),
         **train.env,
@@ -255,13 +259,13 @@ def child_environment(
 
 
 def threads_of_a_run(settings: GateSettings, host: Mapping[str, str]) -> int:
-    """CPU threads of every run; raises `SettingsError` when a variable contradicts the key."""
+    """Return every run's CPU threads; raises `SettingsError` if variable and key disagree."""
     train = settings.train
     return threads_of(settings.determinism, {**_passed(train, host), **train.env})
 
 
 def _passed(train: TrainSettings, host: Mapping[str, str]) -> dict[str, str]:
-    # a list of what may pass: tokens have names that no list of forbidden ones can know
+    # an allow-list, because no deny-list can know the names of all tokens (rule T1)
     return {name: host[name] for name in (*PASSED_FROM_HOST, *train.pass_env) if name in host}
 
 
@@ -295,14 +299,14 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
 
 
 def _python_path(harness: Path, own: str) -> str:
-    """The harness first; never an empty entry, which would mean the working directory."""
+    """Return PYTHONPATH with the harness first; an empty entry would mean the working directory."""
     return f"{harness}:{own}" if own else str(harness)
 
 
 def preemption_variables(planned: PlannedRun, workdir: Path) -> dict[str, str]:
-    """What an interrupted or resumed run is told beside all others; `workdir` as the run sees it.
+    """Return the extra variables of an interrupted or resumed run; `workdir` as the run sees it.
 
-    A resumed run tells what it starts with, so that what it lacks can be named.
+    A resumed run reports the state it starts with, so that missing state can be named.
     """
     if planned.preemption is not None:
         inside = planned.preemption.inside
@@ -315,10 +319,10 @@ def preemption_variables(planned: PlannedRun, workdir: Path) -> dict[str, str]:
 
 
 def path_with_interpreter(path: str, interpreter: Path, *, beside_torch: bool) -> str:
-    """Put the gate's own interpreter first on PATH when it is installed beside torch.
+    """Return PATH with the gate's interpreter first if it is installed beside torch.
 
-    A gate that is installed into a project's environment then trains with that environment's
-    `python`, whether or not it was activated. A gate that lives apart leaves PATH alone.
+    A gate installed into a project's environment then trains with that environment's `python`, even
+    if it was not activated. A gate in a separate environment leaves PATH alone.
     """
     folder = str(interpreter.parent)
     if not beside_torch or path.split(":")[:1] == [folder]:

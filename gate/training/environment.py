@@ -1,4 +1,4 @@
-"""Where a training ran: named parts, installed distributions, and which of these it imported."""
+"""The environment of a training: its parts, installed distributions, and those that it imported."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ MAX_PACKAGES = 5000
 MAX_PACKAGE_TEXT = 200
 SHOWN_DIGITS = 12
 PACKAGES, DEVICE, CPU = "packages", "device", "cpu"
-# of a run on a cluster: how many of which kind, and how they are joined
+# the part of a run on a cluster: how many nodes of which kind, and how they are connected
 NODES: Final = "nodes"
 NOT_APPLICABLE = "none"
 BETWEEN_RANKS = " | "
-# where a distribution came from: of an index nothing is kept, of the tested project nothing counts
+# The origin of a distribution. Nothing is recorded for one from an index. The tested project itself
+# never counts.
 INDEX: Final = "index"
 PROJECT: Final = "project"
 FOLDER: Final = "folder"
 EDITABLE: Final = "editable "
-# as an index has it, without the place that a distribution came from
+# a plain version as on an index, without an origin
 VERSION: Final = re.compile(r"[0-9][0-9A-Za-z.!+_-]{0,60}", re.ASCII)
 PackageText = Annotated[str, Field(max_length=MAX_PACKAGE_TEXT)]
 PackageTexts = Annotated[tuple[PackageText, ...], Field(max_length=MAX_PACKAGES)]
@@ -32,16 +33,16 @@ PackageOrigins = Annotated[dict[PackageText, PackageText], Field(max_length=MAX_
 
 
 def normalized_name(name: str) -> str:
-    """The name under which a distribution is compared: `Foo_Bar` is `foo-bar` (PEP 503)."""
+    """Return the name by which distributions are compared: `Foo_Bar` is `foo-bar` (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 class UnlikeRank(Document):
-    """A part of the environment that a rank tells in other words than rank 0.
+    """A part of the environment that one rank reports differently from rank 0.
 
-    `found` and `expected` are this rank's and rank 0's; of packages, `found` names each, and
-    `versions` has those that both ranks imported in different versions, each with what it is here
-    and there.
+    `found` and `expected` are the texts of this rank and of rank 0. For packages, `found` names
+    each one. `versions` are packages that both ranks imported in different versions, with both
+    versions.
     """
 
     rank: int = Field(ge=1, le=1_000_000)
@@ -55,20 +56,21 @@ class UnlikeRank(Document):
 
     @property
     def described(self) -> str:
-        """For example `rank 1: packages: numpy 1.26 instead of 2.0`."""
+        """The difference in words: `rank 1: packages: numpy 1.26 instead of 2.0`."""
         instead = f" instead of {self.expected}" if self.expected else ""
         return f"rank {self.rank}: {self.part}: {self.found}{instead}"
 
 
 class Environment(Document):
-    """Named parts of the machine and software that a result depends on, as observed inside.
+    """Parts of machine and software on which a result depends, as observed inside the training.
 
-    A part that is absent does not apply, as one that says `none`. Where ranks tell a part in
-    different words, these are in the order of the ranks, between ` | `, and `unlike_ranks` names
-    them. `packages` lists all that is installed, each as `name==version`, `imported` the names of
-    those that a rank of the training imported, `origins` where those came from that no index gave,
-    `ignored` the names that the settings leave out. The part `packages` is a digest of those that
-    count.
+    An absent part does not apply, like a part with the text `none`. If ranks report different texts
+    for a part, they are joined by ` | ` in the order of the ranks, and `unlike_ranks` lists them.
+    The part `packages` is a digest of the packages that count.
+
+    The field `packages` lists all that is installed as `name==version`. `imported` are names that a
+    rank of the training imported. `origins` has the origin of packages that came from no index.
+    `ignored` are names that the settings exclude.
     """
 
     parts: dict[str, str]
@@ -79,11 +81,11 @@ class Environment(Document):
     unlike_ranks: Annotated[tuple[UnlikeRank, ...], Field(max_length=1000)] = ()
 
     def part(self, name: str) -> str:
-        """What a part says."""
+        """Return the text of a part."""
         return self.parts.get(name, NOT_APPLICABLE)
 
     def of_ranks(self, name: str) -> tuple[str, ...]:
-        """The different things that ranks say of a part; one where they agree."""
+        """Return the different texts of a part; one if the ranks agree."""
         return tuple(self.part(name).split(BETWEEN_RANKS))
 
     @property
@@ -97,10 +99,10 @@ class Environment(Document):
         return not {CPU, NOT_APPLICABLE}.issuperset(self.of_ranks(DEVICE))
 
     def moved(self, other: Environment) -> tuple[str, ...]:
-        """The sorted names of the parts in which two environments differ.
+        """Return the sorted names of the parts in which two environments differ.
 
-        Of packages only those count that either training imported and no side ignores: a tool that
-        lies beside them changes no number.
+        Packages count only if one of the trainings imported them and neither side ignores them: an
+        unused tool changes no number.
         """
         names = sorted(self.parts.keys() | other.parts.keys())
         return tuple(name for name in names if self._differs(name, other))
@@ -112,13 +114,13 @@ class Environment(Document):
 
     @property
     def installed(self) -> int:
-        """How many distributions are installed."""
+        """The number of installed distributions."""
         return len({normalized_name(line.partition("==")[0]) for line in self.packages})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageMove:
-    """A distribution that one side has in another version, from another origin, or not at all."""
+    """A distribution whose version or origin differs between two sides, or that one side lacks."""
 
     name: str
     before: str
@@ -126,7 +128,7 @@ class PackageMove:
 
     @property
     def described(self) -> str:
-        """As time goes: `torch 2.12.0 → 2.13.0`."""
+        """The change over time: `torch 2.12.0 → 2.13.0`."""
         if not self.before:
             return f"{self.name} {self.after} added"
         if not self.after:
@@ -135,12 +137,12 @@ class PackageMove:
 
     @property
     def pin(self) -> str:
-        """The former version as pip takes it; empty where its name alone is not a version."""
+        """The former version as a requirement for pip; empty if it is no plain version."""
         return f"{self.name}=={self.before}" if VERSION.fullmatch(self.before) else ""
 
     @property
     def compared(self) -> str:
-        """As two places beside each other: `numpy 1.26 instead of 2.0`."""
+        """The difference between two places: `numpy 1.26 instead of 2.0`."""
         if not self.before:
             return f"{self.name} {self.after} beside none"
         if not self.after:
@@ -150,10 +152,11 @@ class PackageMove:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageMoves:
-    """Distributions that came, went or changed.
+    """Distributions that were added, removed or changed.
 
-    `counted` are those that one of the two trainings imported and no side ignores; with
-    `imports_known` false, where neither side says what it imported, all that no side ignores.
+    `counted` are those that one of the trainings imported and neither side ignores. If neither side
+    reports its imports, `imports_known` is False, and all count that no side ignores. `aside` are
+    the others.
     """
 
     counted: tuple[PackageMove, ...] = ()
@@ -163,7 +166,7 @@ class PackageMoves:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Installed:
-    """A distribution on one side; several versions where ranks have different ones."""
+    """A distribution on one side; its version joins several if ranks have different ones."""
 
     name: str
     version: str
@@ -171,7 +174,7 @@ class _Installed:
 
 
 def moved_packages(before: Environment, after: Environment) -> PackageMoves:
-    """What came, went, or changed version or origin; nothing where one side has no list."""
+    """Return what was added, removed or changed; nothing if one side has no list of packages."""
     imported = _names((*before.imported, *after.imported))
     known = bool(imported)
     same = (before.packages, before.origins) == (after.packages, after.origins)
@@ -183,7 +186,8 @@ def moved_packages(before: Environment, after: Environment) -> PackageMoves:
     aside: list[PackageMove] = []
     for name in sorted(left.keys() | right.keys()):
         sides = (left.get(name), right.get(name))
-        # the tested project itself is the commit, and no environment: its version may name it
+        # the tested project belongs to the commit, not to the environment: its version may contain
+        # the commit
         if _alike(*sides) or PROJECT in {side.origin for side in sides if side}:
             continue
         counts = name not in ignored and (not known or name in imported)
@@ -197,7 +201,7 @@ def _installed(environment: Environment) -> dict[str, _Installed]:
     for line in sorted(environment.packages):
         name, _, version = line.partition("==")
         versions.setdefault(normalized_name(name), []).append(version)
-    # under one spelling on both sides: a name may be respelt, and nothing moves with it
+    # one spelling for both sides: a renamed distribution such as Foo_Bar to foo-bar has not moved
     return {
         key: _Installed(
             name=key, version=BETWEEN_RANKS.join(versions_found), origin=origins.get(key, INDEX)
@@ -213,14 +217,14 @@ def _names(names: Iterable[str]) -> frozenset[str]:
 def _alike(before: _Installed | None, after: _Installed | None) -> bool:
     if before is None or after is None or before.version != after.version:
         return before == after
-    # of code that a side did not import nobody took a digest, so there is none to compare
+    # no digest was taken of code that a side did not import, so there is nothing to compare
     unknown = FOLDER in {before.origin, after.origin}
     editable = any(side.origin.startswith(EDITABLE) for side in (before, after))
     return before.origin == after.origin or (unknown and editable)
 
 
 def _short(origin: str) -> str:
-    """A digest or a commit by its first digits, as everywhere in a report."""
+    """Return an origin with digests and commits cut to their first digits, as in every report."""
     return re.sub(r"[0-9a-f]{40,}", lambda match: match[0][:SHOWN_DIGITS], origin)
 
 

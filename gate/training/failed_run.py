@@ -1,4 +1,4 @@
-"""Why a run failed: what its output, its ranks and its exit code say, and what to do about it."""
+"""Why a run failed, by its output, its ranks and its exit code, and what the user can do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gate.training.runs import PlannedRun, RankEnd, RunEnd, ended_with
 
 PREPROCESS_LIMIT = "preprocess.timeout_seconds"
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
-# what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
+# what torch 2.13 prints, for gloo and for its store, where only local sockets can be created
 RANK_SIGNS = (b"DistNetworkError", b"torch/distributed/", b"Cannot resolve 127.0.0.1 to a (local)")
 CONNECTION_SIGNS = (
     b"name resolution",
@@ -29,11 +29,11 @@ MEMORY_SIGNS = (
     *(b"out of memory", b"OutOfMemoryError", b"MemoryError", b"Cannot allocate memory"),
     *(b"CUBLAS_STATUS_ALLOC_FAILED", b"shared memory segment /dev/shm"),
 )
-# a port by its number, which two runs that share a network cannot both have
+# a fixed port, which two runs on one network cannot both use
 PORT_SIGNS = (b"EADDRINUSE", b"Address already in use")
-# with a path behind it, as Python tells them
+# as Python prints them, before a path
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
-# ranks and Ray's workers put their own name before what they print
+# ranks and Ray's workers print their name before each line
 TELLER = r"(?:\[rank\d{1,6}\]: |\([^()\n]{1,80}\) )?"
 FRAME = re.compile(
     TELLER + r'\s+File "(?P<file>[^"\n]{1,200})", line (?P<line>[1-9]\d{0,6})(?!\d)', re.ASCII
@@ -42,7 +42,7 @@ EXCEPTION = re.compile(
     TELLER + r"(?P<told>(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Stopped))"
     r"\b(?:\([\w.]{1,80}\))?(?:: .*)?)\Z"
 )
-# what a launcher raises because the script that it started has failed, and warnings
+# exceptions of launchers, which only report that the script failed, and warnings
 OF_NO_SCRIPT = re.compile(
     r"(?:.*\.)?(?:CalledProcessError|ChildFailedError|ProcessRaisedException|RayTaskError"
     r"|ProcessExitedException|TrainingFailedError|WorkerCrashedError|ActorDiedError"
@@ -50,10 +50,10 @@ OF_NO_SCRIPT = re.compile(
     r"|TrainingStopped|\w*Warning)\Z"
 )
 STOP_SIGNS = (b"TrainingStopped", b"ray.", b"submitit.", b"joblib.", b"BrokenProcessPool")
-# a launcher's own traceback stands behind the script's
+# enough lines to reach past a launcher's traceback, which follows the script's
 LOOKED_LINES = 200
 SHOWN_RANKS = 8
-# what torch says where a rank waited in vain: gloo, the store, NCCL, a monitored barrier
+# what torch prints when a rank waited in vain: gloo, the store, NCCL, a monitored barrier
 LATE_SIGNS = (
     *(b"Timed out waiting", b"Socket Timeout", b"client socket has timed out"),
     *(b"wait timeout after", b"collective operation timeout", b"failed to pass monitoredBarrier"),
@@ -115,14 +115,14 @@ OUTPUT_HINTS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hints:
-    """What to do about a failed run: its `known` cause, else to run it by hand in `workdir`."""
+    """What to do about a failed run: its `known` cause, or to run it by hand in `workdir`."""
 
     known: str
     workdir: str
 
     @property
     def by_hand(self) -> str:
-        """Where nothing points at a cause."""
+        """The hint if nothing points at a cause."""
         place = "" if self.workdir == "." else f"{self.workdir} of "
         return (
             f"Run the same command by hand in {place}a clean checkout; the details show its last "
@@ -137,7 +137,10 @@ def refuse_failed_run(
     hints: Hints,
     end: RunEnd,
 ) -> None:
-    """Raise `RunError` for a run that failed or timed out, with its cause as far as it is known."""
+    """Raise `RunError` with the likely cause for a failed run, `RunTimeoutError` after a time-out.
+
+    Returns if the run ended with exit code 0.
+    """
     label = planned.label
     if result.timed_out:
         bound = planned.window is not None and planned.window.max_seconds
@@ -164,6 +167,8 @@ def refuse_failed_run(
         )
     if result.exit_code != 0:
         lines, exception = _last_words(result.output)
+        # a launcher's exception says only that some rank failed, so the ranks' own exceptions are
+        # better
         of_no_script = not exception or OF_NO_SCRIPT.match(exception.partition(":")[0])
         if end.stopped and not end.failed and of_no_script:
             raised = f": {exception}" if exception else ""
@@ -191,17 +196,17 @@ def refuse_failed_run(
 
 
 def _late(ranks: Sequence[RankEnd], output: bytes) -> bool:
-    """Whether a rank gave up waiting while another still ran."""
+    """Return whether a rank gave up waiting while another one still ran."""
     timed_out = any(sign in output for sign in LATE_SIGNS)
     waited = any(end.failed for end in ranks)
     return timed_out and waited and any(_blame(end) is Blame.NO_FAULT for end in ranks)
 
 
 def _rank_words(ranks: Sequence[RankEnd], *, late: bool) -> str:
-    """The rank that tells most of a failure: killed, never there, failed; what led to it is open.
+    """Return the rank that best explains the failure, in the order of `Blame`; empty if none does.
 
-    A rank that lost its peer fails too, so one that was killed goes before it, and of `late` ranks
-    the one that others waited for.
+    A killed rank comes before one that raised, because a rank that loses its peer raises too. If
+    ranks were `late`, it is the rank that the others waited for. What led to its end stays open.
     """
     ordered = sorted(ranks, key=_blame)
     first = _blame(ordered[0]) if ordered else Blame.NO_FAULT
@@ -212,7 +217,7 @@ def _rank_words(ranks: Sequence[RankEnd], *, late: bool) -> str:
 
 
 class Blame(IntEnum):
-    """What a rank's end says of a failure, the most telling first."""
+    """How well a rank's end explains a failure, best first."""
 
     KILLED = 0
     NEVER_THERE = 1
@@ -229,7 +234,7 @@ def _blame(end: RankEnd) -> Blame:
 
 
 def _ranks_behind(ranks: Sequence[RankEnd]) -> str:
-    """Of a run that never ended the rank that came least far, where others came further."""
+    """Return the rank with the fewest steps of a run that timed out, if others took more."""
     behind = min(ranks, key=lambda end: end.last_step, default=None)
     if behind is None or all(end.last_step == behind.last_step for end in ranks):
         return ""
@@ -237,26 +242,26 @@ def _ranks_behind(ranks: Sequence[RankEnd]) -> str:
 
 
 def _rank_lines(ranks: Sequence[RankEnd]) -> tuple[str, ...]:
-    """Each rank in a line, those that tell most first."""
+    """Return a line for each rank, those that explain the failure best first."""
     return tuple(end.described for end in sorted(ranks, key=_blame)[:SHOWN_RANKS])
 
 
 def _last_words(output: bytes) -> tuple[tuple[str, ...], str]:
-    """The end of a training's output, and the exception that it failed with, if any.
+    """Return the last lines of a training's output, and the exception that ended it, if any.
 
-    Where a launcher reports that its script failed, the script's own exception counts, and the
-    lines end with it: the launcher's traceback says nothing of the fault.
+    If a launcher reports that its script failed, the result is the script's own exception, and the
+    lines end with it. The launcher's traceback does not show the fault.
     """
     looked, shown = last_lines(output, LOOKED_LINES), last_lines(output)
     words = [
         (place, match) for place, line in enumerate(looked) if (match := EXCEPTION.match(line))
     ]
     begins = max((place for place, line in enumerate(looked) if BEGINS.match(line)), default=0)
-    # long before the launcher's traceback it was caught, or has nothing to do with the end
+    # an exception long before the launcher's traceback was caught, or is unrelated to the end
     near = [pair for pair in words if pair[0] >= begins - NEAR_LINES]
     own = [pair for pair in near if not OF_NO_SCRIPT.match(pair[1]["name"])]
     if not own or own[-1] == words[-1]:
-        # a launcher alone, or none at all; whatever else was told long before is no reason
+        # only a launcher's exception, or none: what was printed long before is no reason
         late = [match for place, match in words if place >= len(looked) - len(shown)]
         return shown, late[-1]["told"] if late else ""
     place, match = own[-1]
@@ -264,13 +269,14 @@ def _last_words(output: bytes) -> tuple[tuple[str, ...], str]:
 
 
 def raised_at(lines: tuple[str, ...], workdir: Path) -> tuple[str, int]:
-    """The innermost line below `workdir` of the last traceback, its file relative; else `("", 0)`.
+    """Return file and line of the innermost frame below `workdir` in the last traceback.
 
-    The training printed it, so it may be anything: a place to show, and never a path to open.
+    The file is relative. Without such a frame the answer is `("", 0)`. The training printed the
+    text, so it is untrusted: show the place, and never open it as a path.
     """
     frames = [match for match in map(FRAME.match, lines) if match is not None]
     for frame in reversed(frames):
-        # a script that is started by a relative name stands so in its own traceback
+        # a script started by a relative name has that name in its own traceback
         file = frame["file"].removeprefix(f"{workdir}/")
         if not file.startswith(("/", "<")) and ".." not in file.split("/"):
             return file, int(frame["line"])
@@ -285,7 +291,7 @@ def _how_it_ended(result: ProcessResult) -> str:
 
 
 def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
-    """The most common causes, where the exit code or the output points at one, else nothing."""
+    """Return the hint for a common cause that the exit code or the output points at, or nothing."""
     if result.out_of_memory:
         return (
             "It needed more memory than isolation.memory_bytes or the machine has: raise the limit."
@@ -306,7 +312,10 @@ def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
 
 
 def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str:
-    """Ranks need loopback and downloads the network; both fail with words that name neither."""
+    """Return the hint for a failure that comes from having no network.
+
+    Ranks need loopback and downloads the network, and their errors mention neither.
+    """
     launcher = {Path(word).name for word in request.argv[:1]} & RANK_LAUNCHERS
     ranks = launcher or any(sign in result.output for sign in RANK_SIGNS)
     if ranks and not request.in_container:
@@ -323,15 +332,15 @@ def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str
 
 
 def may_be_stopped(result: ProcessResult) -> bool:
-    """Whether a command may have failed for the gate's stop alone, by what it printed.
+    """Return whether, by its output, a command may have failed only because the gate stopped it.
 
-    Only what the processes themselves told decides that, and it is read when all of them are gone.
+    The ranks' own reports decide, and those are read only after all processes are gone.
     """
     return result.exit_code > 0 and any(sign in result.output for sign in STOP_SIGNS)
 
 
 def short_of_room(result: ProcessResult) -> bool:
-    """Whether a run may have failed for want of memory, time or a port that another one took."""
+    """Return whether a run may have failed for lack of memory, of time or of a free port."""
     if result.timed_out or result.out_of_memory:
         return True
     signs = any(sign in result.output for sign in (*MEMORY_SIGNS, *PORT_SIGNS))

@@ -1,4 +1,4 @@
-"""How a call isolates its trainings: the choice, tried, and the clean-up."""
+"""Chooses how a gate call isolates its trainings, tries it, and cleans up afterwards."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from gate.isolation.stop_signals import StopSignals
 from gate.settings.gate_settings import Device, GateSettings
 from gate.text.untrusted_text import safe_line
 
-# an image has one of the two, and the harness needs it
+# an image has one of the two, because the harness needs Python
 INTERPRETERS = ("python3", "python")
 COMMAND_NOT_FOUND = 127
 PROBE_SECONDS = 60.0
 DATA_SHARED = "declared data is mounted in every container"
 PROBE_OUTPUT_BYTES = 4096
-# the groups that it has because they own GPUs' device files, and those that would open them
+# `has` are groups the process has because they own GPU device files, `wants` those it would need
 PROBE_ANSWER = re.compile(rb"isolated(?: groups (?P<has>[\d ]+))?(?: wants (?P<wants>[\d ]+))?")
-# Looks from the inside: what an engine was asked for is not always what it did.
+# This program looks from inside the container: an engine does not always do what it was asked.
 PROBE = r"""
 import glob, os, re, socket, stat, sys
 uid, gid, network, *folders = sys.argv[1:]
@@ -86,18 +86,21 @@ print("; ".join(faults) or "isolated" + told("groups", groups) + told("wants", w
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainerChooser:
-    """What the choice needs: an engine, a runner of containers, and the label of this call."""
+    """What the choice of a container needs.
+
+    `processes` starts containers, and `run` is the label of this call.
+    """
 
     engine: Engine
     processes: Processes
     run: str
 
     def choose(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
-        """A container that was tried and found closed; `folders` must be listable in it.
+        """Return the isolation in a container that was tried and found closed.
 
-        Where GPUs are neither demanded nor refused, all are asked for, and none is taken when the
-        engine has none to give: why is in the answer. Raises `RunError` when there is no engine
-        or no such image, or when the trial failed.
+        `folders` must be listable in it. With device auto and no GPUs in the settings, all GPUs are
+        asked for. If the engine has none to give, the container gets none, and the result contains
+        the reason. Raises `RunError` if there is no engine or no such image, or if the trial fails.
         """
         image_id = self.engine.image_id(settings.isolation.image or "")
         account = _account()
@@ -127,7 +130,7 @@ class ContainerChooser:
         account: Credentials,
         gpus: tuple[str, ...],
     ) -> Isolation:
-        """One container, and another in the groups that own its GPUs' device files, if need be."""
+        """Try one container, then one in the groups that own the GPU device files if necessary."""
         asked = settings.isolation
         container = TrainingContainer(image_id=image_id, run=self.run, limits=asked, gpus=gpus)
         probe = ProcessRequest(
@@ -160,14 +163,14 @@ class ContainerChooser:
     def _groups(
         self, probe: ProcessRequest, arguments: tuple[str, ...]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The groups of device files that a process in it has, and that it lacks.
+        """Return the device file groups that a process in the container has and lacks.
 
-        Raises `RunError` when it did not find all as it must be.
+        Raises `RunError` if the probe found a fault.
         """
         for interpreter in INTERPRETERS:
             argv = (interpreter, "-I", "-c", PROBE, *arguments)
             result = self.processes.run(replace(probe, argv=argv), lambda _: None)
-            # this interpreter is there; whatever else is wrong, the other one would say the same
+            # this interpreter exists, so the other one would find the same
             if result.exit_code != COMMAND_NOT_FOUND:
                 break
         answer = PROBE_ANSWER.fullmatch(result.output.strip())
@@ -190,20 +193,23 @@ def _numbers(text: bytes | None) -> tuple[int, ...]:
 
 
 def _gpus(settings: GateSettings) -> tuple[str, ...]:
-    """Those that are named, else all of them unless a CPU is asked for."""
+    """Return the GPUs that the settings name, or all of them unless a CPU is asked for."""
     if settings.isolation.gpus or settings.train.device is Device.CPU:
         return settings.isolation.gpus
     return (ALL_GPUS,)
 
 
 def _arguments(account: Credentials, folders: Sequence[Path], *, network: bool) -> tuple[str, ...]:
-    """What the probe is told: who it should be, whether alone, and who owns what it will see."""
+    """Return the probe's arguments: its ids, the network, and the owner of each folder."""
     owned = (f"{folder}={os.lstat(folder).st_uid}" for folder in folders)
     return (str(account.uid), str(account.gid), "any" if network else "none", *owned)
 
 
 def on_cluster(settings: GateSettings) -> Isolation:
-    """What keeps runs on the nodes apart from the gate; `RunError` where more is asked for."""
+    """Return the isolation of runs on a cluster's nodes.
+
+    Raises `RunError` if the settings demand more than a job can give.
+    """
     asked = settings.isolation
     if asked.minimum.strength > IsolationMode.NONE.strength:
         raise RunError(
@@ -224,7 +230,10 @@ def on_cluster(settings: GateSettings) -> Isolation:
 
 
 def no_container(asked: IsolationSettings, engine: Engine) -> str:
-    """Why no container is to be tried; empty when one is, and then its faults count."""
+    """Return why no container is tried, or an empty text if one must be.
+
+    Once a container is tried, its faults are errors.
+    """
     if asked.mode is IsolationMode.CONTAINER:
         return ""
     if asked.mode is not IsolationMode.AUTO:
@@ -239,11 +248,11 @@ def no_container(asked: IsolationSettings, engine: Engine) -> str:
 
 
 def _own(settings: GateSettings) -> tuple[Separation, ...]:
-    """What a container has of its own; what is mounted in two of them has one set of inodes."""
+    """Return what each container has for itself; two containers share the inodes of a mount."""
     lacks = {Separation.CACHE}
     if settings.isolation.network:
         lacks.add(Separation.NETWORK)
-    # each run gets a copy of what Git LFS keeps
+    # a run gets a copy of data from Git LFS, not a mount
     mounted = any(source.lfs is None for source in settings.data)
     if mounted or settings.preprocess is not None:
         lacks.add(Separation.FILES)
@@ -251,11 +260,11 @@ def _own(settings: GateSettings) -> tuple[Separation, ...]:
 
 
 def _account() -> Credentials:
-    """Another account where the gate may give files to it; the gate's own where it may not.
+    """Return a separate account if the gate may give files away, else the gate's own.
 
-    An account is the engine machine's own, so an id that owns nothing there is the better one. A
-    gate that is not root has files of its own account only, and a process in another container
-    with that id can reach nothing but the folders mounted there.
+    The id belongs to the engine's machine, so an id that owns nothing there is better. A gate that
+    is not root cannot give files away. In another container a process with the gate's id can reach
+    only the folders that are mounted there.
     """
     if os.geteuid() != 0:
         return Credentials(uid=os.geteuid(), gid=os.getegid())
@@ -269,7 +278,10 @@ def _account() -> Credentials:
 
 
 class Isolating:
-    """`run` marks the containers of this call; `processes` starts what any isolation asks for."""
+    """The isolation of one gate call.
+
+    `run` marks the containers of the call, and `processes` starts processes under any isolation.
+    """
 
     def __init__(
         self,
@@ -279,13 +291,13 @@ class Isolating:
         socket: str = "",
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`interpreter` is the Python that trains where no container does; nothing is tried yet.
+        """Try nothing yet; `interpreter` is the Python that trains outside containers.
 
-        `socket` is the path of the engine's, or empty. `variables` are the gate's own, of which a
-        cluster's programs get a few.
+        `socket` is the path of the engine's socket, or empty. `variables` are the gate's own; a
+        cluster's programs get a few of them.
         """
         beside = ContainerProcesses(engine, this_process(), interrupts)
-        # the label by which a post step finds these containers again, and no other call's
+        # the label by which a post step finds the containers of this call, and of no other
         self.run = secrets.token_hex(8)
         self.cluster = Cluster(self.run, variables, interrupts)
         nodes = ClusterProcesses(self.cluster, interrupts)
@@ -299,10 +311,10 @@ class Isolating:
         self._chooser = ContainerChooser(engine=engine, processes=beside, run=self.run)
 
     def choose(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
-        """The isolation that the settings ask for, tried; `auto` takes the strongest there is.
+        """Return the isolation that the settings ask for, tried; `auto` takes the strongest.
 
-        No other gate of this machine has its account before `release`. Raises `RunError` when what
-        was asked for cannot be had.
+        Until `release`, no other gate of this machine uses its account. Raises `RunError` if the
+        isolation asked for is not possible.
         """
         isolation = self._chosen(settings, folders)
         self._accounts += [account.uid for account in isolation.own_accounts]
@@ -333,14 +345,14 @@ class Isolating:
         return LocalAnsweringProcess(request, self._interrupts)
 
     def for_reading(self, isolation: Isolation) -> Isolation:
-        """What reads beside trainings that are isolated so: another account, held until `release`.
+        """Return the isolation of the reader of these runs: a separate account until `release`.
 
-        Without an account of their own it is the gate's as well. It is to be cleaned up as a
-        training's is. Raises `RunError` when every account is in
-        use.
+        If the trainings have no account of their own, the reader gets none either. Clean it up like
+        a training's. Raises `RunError` if every account is in use.
         """
         account = isolation.credentials
-        # without root nothing can be started under another account: the first question reports it
+        # without root nothing can start under another account; the first question then reports the
+        # fault
         if account is None or os.geteuid() != 0:
             return isolation
         reader = unused_account()
@@ -350,14 +362,15 @@ class Isolating:
                 hint="Wait for the other gates to end, or stop leftover training processes.",
             )
         self._accounts.append(reader.uid)
+        # without groups: a reader needs no GPU
         reading = replace(account, uid=reader.uid, gid=reader.gid, groups=())
         return replace(isolation, credentials=reading, container=None)
 
     def beside(self, isolation: Isolation, number: int) -> tuple[Credentials | None, ...]:
-        """So many accounts for runs beside one of this isolation, or fewer, held until `release`.
+        """Return accounts for up to `number` runs beside one of this isolation, until `release`.
 
-        None where the training has the gate's own. Raises `RunError` that says why no run can go
-        beside another.
+        An item is None if the training has the gate's own account. Raises `RunError` with the
+        reason if no run can go beside another.
         """
         accounts = accounts_beside(isolation, self.processes, self._interpreter, number)
         if not isolation.in_container:
@@ -365,14 +378,14 @@ class Isolating:
         return accounts
 
     def clean_up(self, isolation: Isolation) -> None:
-        """End all that a training may have left running: its containers, or its account's."""
+        """End all that a training may have left running: its containers or its processes."""
         for mark in isolation.marked_containers:
             self._engine.remove_run(mark)
         if not isolation.in_container:
             end_account(isolation)
 
     def release(self) -> None:
-        """Let other gates have the accounts; only when nothing of the trainings is left."""
+        """Give the accounts and nodes back; call it only after nothing of the trainings is left."""
         try:
             self.cluster.release()
         finally:
@@ -383,7 +396,7 @@ class Isolating:
 def end_account(isolation: Isolation) -> None:
     """End every process of the training's account, then remove what it left outside its folders.
 
-    Without an account of its own there is neither to tell from the gate's.
+    Without a separate account, its processes and files cannot be told from the gate's.
     """
     for account in isolation.own_accounts:
         kill_account(account)

@@ -11,17 +11,17 @@ from gate.system.machine import Room
 from gate.training.runs import PlannedRun, RunMode
 
 PAIR = 2
-# of its own accord the gate takes no more: memory and caches are shared all the same
+# the gate's own limit unless the settings ask for more: runs share memory and caches
 MOST_UNASKED = 4
-# what an interpreter with torch takes before the script does anything, twice over
+# twice what an interpreter with torch takes before the script does anything
 AHEAD_BYTES = 2 * 1024**3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lane:
-    """A place where a run lives: below `root` for the gate, below `seen` for the run.
+    """A place for a run: below `root` for the gate, below `seen` for the run itself.
 
-    `account` trains in it where the training has one of its own.
+    `account` trains in it if the training has a separate account.
     """
 
     number: int
@@ -31,19 +31,21 @@ class Lane:
 
     @property
     def place(self) -> PrivateFolder | None:
-        """What the run's view shows elsewhere; None where it has no view of its own."""
+        """The folder that the run's view shows elsewhere; None if the run has no private view."""
         return None if self.root == self.seen else PrivateFolder(source=self.root, target=self.seen)
 
 
 def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tuple[int, ...], ...]:
-    """Disjoint sets of cores of equal size, one for each run at a time; fewer than two are none.
+    """Return disjoint core sets of equal size, one for each lane; empty if runs must take turns.
 
-    `asked` is `runs.parallel`, `threads` how many each run has, `runs` how many runs there could be
-    at most. Results may depend on how many cores a script sees, so each set has as many.
+    `asked` is `runs.parallel`. `threads` is the number of each run. `runs` is the largest number of
+    runs that could go at once. Sets have equal size because results may depend on how many cores a
+    script sees.
     """
     if asked == "never":
         return ()
     most = asked if isinstance(asked, int) else MOST_UNASKED
+    # each run needs a core for each of its threads
     lanes = min(most, max(PAIR, runs), room.cpu_quota // max(1, threads))
     if lanes < PAIR:
         return ()
@@ -53,9 +55,10 @@ def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """Runs that go at the same time; in a `staggered` turn each has a while alone, to be timed.
+    """Runs that go at the same time.
 
-    Of `independent` ones, one that fails ends no other.
+    In a `staggered` turn each run has a while alone, to be timed. If a run of an `independent` turn
+    fails, the others go on.
     """
 
     runs: tuple[PlannedRun, ...]
@@ -64,11 +67,11 @@ class Turn:
 
 
 def turns_of(planned: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
-    """The runs of a gate call in turns, `lanes` at a time at most.
+    """Return the runs of a gate call in turns, with at most `lanes` runs in each.
 
-    Default runs, which price determinism, go alone, before and after the first two strict ones: so
-    a drift of speed that is linear in time adds the same to both modes. Where those two cannot go
-    beside each other, they go one after the other in their turn.
+    Default runs price determinism, so they go alone, before and after the first two strict runs. A
+    drift of speed that is linear in time then adds the same to both modes. If those two cannot go
+    side by side, they take turns within their turn.
     """
     default = tuple(run for run in planned if run.mode is RunMode.DEFAULT)
     strict = tuple(run for run in planned if run.mode is not RunMode.DEFAULT)
@@ -80,6 +83,6 @@ def turns_of(planned: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
 
 
 def in_groups(runs: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
-    """So many at a time, in their order."""
+    """Return the runs in groups of at most `lanes`, in their order."""
     size = max(1, lanes)
     return tuple(Turn(runs=runs[start : start + size]) for start in range(0, len(runs), size))

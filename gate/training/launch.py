@@ -1,4 +1,4 @@
-"""One run: empty folders, a fresh copy of the code, a fresh process, a record of how it ended."""
+"""Makes one run: empty folders, a fresh copy of the code, a new process, a record of its end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ NO_MODULE = re.compile(rb"No module named '([A-Za-z_]\w{0,99})")
 class Launcher:
     """What every run of one gate call shares.
 
-    `changed` are files of data and settings that the change touches: a run says which it reads.
+    `changed` are files of data and settings that the change touches; each run reports which of them
+    it reads.
     """
 
     files: Files
@@ -75,10 +76,10 @@ class Launcher:
         snapshot: Snapshot,
         folders: RunFolders,
     ) -> tuple[RunRecord, ProcessResult]:
-        """Run once in emptied folders; nothing in here comes from what another run left.
+        """Run once in emptied folders, where nothing comes from another run.
 
-        Raises `RunError` when the training failed, timed out or could not be started: then there
-        is nothing to compare, however alike two failures look.
+        Raises `RunError` if the training failed, timed out or could not be started. Such runs are
+        never compared, however alike two failures look.
         """
         request = self.prepared(planned, snapshot, folders)
         begun = self.call.seconds
@@ -89,7 +90,7 @@ class Launcher:
         return record.model_copy(update={"begun_seconds": begun}), result
 
     def in_lane(self, lane: Lane) -> Launcher:
-        """The same under the lane's own account."""
+        """Return this launcher with the account of a lane, if the lane has one."""
         isolation = replace(self.isolation, credentials=lane.account)
         own = lane.account is None or self.isolation.in_container
         return self if own else replace(self, isolation=isolation)
@@ -102,13 +103,14 @@ class Launcher:
         lane: Lane | None = None,
         cpus: tuple[int, ...] = (),
     ) -> ProcessRequest:
-        """What is to be started, in `folders` that hold a fresh copy of all that it needs.
+        """Fill `folders` with fresh copies of all that the run needs; return what to start.
 
-        In a lane the run sees them at the lane's other path, and waits for the word to go.
+        In a lane the run sees the folders at the lane's other path, and waits for the signal to go.
         """
         prepare_folders(self.files, snapshot, folders, self.isolation, self.harness, self.data)
         if planned.carried is not None:
             place_checkpoint(self.files, planned.carried, folders.tree, snapshot.workdir)
+            # the copied checkpoint belongs to the gate's account until now
             for account in self.isolation.own_accounts:
                 self.files.give_to(folders.tree, account.uid, account.gid)
         place = None if lane is None else lane.place
@@ -126,7 +128,7 @@ class Launcher:
         request: ProcessRequest,
         result: ProcessResult,
     ) -> RunRecord:
-        """How the run ended; raises `RunError` when it failed or timed out."""
+        """Return the record of a run; raises `RunError` if it failed or timed out."""
         self.refuse_failure(planned, snapshot, request, result)
         return self.record_of(planned, request, result)
 
@@ -138,7 +140,10 @@ class Launcher:
         result: ProcessResult,
         end: RunEnd | None = None,
     ) -> None:
-        """Raise `RunError` for a run that failed or timed out; `end` is what its processes said."""
+        """Raise `RunError` for a run that failed or timed out.
+
+        `end` is what the run's processes reported about its end.
+        """
         known = self._data_hint(request, result, snapshot) or self._module_hint(result, snapshot)
         hints = Hints(known=known, workdir=snapshot.workdir)
         refuse_failed_run(planned, result, request, hints, end or RunEnd())
@@ -146,7 +151,7 @@ class Launcher:
     def record_of(
         self, planned: PlannedRun, request: ProcessRequest, result: ProcessResult
     ) -> RunRecord:
-        """How a run ended, whatever its exit code."""
+        """Return the record of a run, also of one that failed."""
         return RunRecord(
             label=planned.label,
             mode=planned.mode,
@@ -174,17 +179,21 @@ class Launcher:
         return data_hint(lacking, self.files)
 
     def _temporary(self, folders: RunFolders) -> Path | None:
-        """A short name of the run's temporary folder; containers and nodes have their own /tmp."""
+        """Return a short path of the run's temporary folder, or None where /tmp is private anyway.
+
+        That is in containers and on nodes.
+        """
         if self.isolation.in_container or self.settings.cluster.on_nodes:
             return None
-        # looked at before each run: what one did to it must not reach the next
+        # made or checked before each run, because what one run did to the link must not reach the
+        # next
         return self.files.short_link(folders.tmp, for_others=bool(self.isolation.own_accounts))
 
     def _module_hint(self, result: ProcessResult, snapshot: Snapshot) -> str:
-        """Where a module is missing that the repository itself has."""
+        """Return the hint for a missing module or script that the repository itself contains."""
         missing = NO_MODULE.findall(result.output)
         name = missing[-1].decode("ascii") if missing else ""
-        # a script that is not there at all is named by the command alone
+        # if the script itself is missing, only the command names it
         named = (name, f"{name}.py") if name else self.settings.train.command[1:]
         for path in named:
             inside = posixpath.normpath(f"{snapshot.workdir}/{path}")
@@ -229,6 +238,7 @@ class Launcher:
             credentials=self.isolation.credentials,
             network=self.isolation.network,
             container=self.isolation.container,
+            # the tree first: `missing_files.py` takes the first folder for it
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
             readable=(folders.harness, folders.data),
             mounts=mounts_of(self.data, folders, self.isolation),
@@ -242,14 +252,14 @@ def _most_seconds(planned: PlannedRun, timeout_seconds: float) -> float:
 
 
 def sign_of(folders: RunFolders) -> Path:
-    """The file whose being there lets a run go; only the gate can write in its folder."""
+    """Return the file whose existence lets a run go; only the gate can write in its folder."""
     return folders.harness / "go"
 
 
 def run_folders(root: Path, varied: Varied | None = None) -> RunFolders:
-    """The paths of every run below `root`; equal paths keep paths out of the result.
+    """Return the folders of a run below `root`; equal paths keep paths out of the result.
 
-    `varied` may ask for others, to see whether they are in it all the same.
+    `varied` can change some of the paths, to test whether they are in the result all the same.
     """
     elsewhere = () if varied is None else varied.variation.folders
     named = {folder: root / f"{folder}{ELSEWHERE * (folder in elsewhere)}" for folder in Folder}
@@ -265,7 +275,7 @@ def run_folders(root: Path, varied: Varied | None = None) -> RunFolders:
 
 
 def drop_short_names(files: Files, root: Path) -> None:
-    """Remove the short names of the temporary folders that runs below `root` had."""
+    """Remove the short links to the temporary folders of runs below `root`."""
     for name in (Folder.TMP, f"{Folder.TMP}{ELSEWHERE}"):
         files.drop_short_link(root / name)
 
@@ -278,13 +288,14 @@ def prepare_folders(
     harness: HarnessCopy,
     data: tuple[FetchedData, ...] = (),
 ) -> None:
-    """Empty every folder, copy code and harness afresh, and hand them to the training's account."""
+    """Empty every folder, copy code and harness again, and give them to the training's account."""
     for folder in (folders.home, folders.tmp, folders.out):
-        # closed first and given away afterwards: at no time can a third account write there
+        # closed first, given away last: at no moment can a third account write there
         files.fresh_folder(folder, mode=0o700)
     files.remove_tree(folders.tree)
     files.copy_tree(snapshot.given, folders.tree)
-    # afresh for every run: even if one could write there, the next would not start with it
+    # copied again for every run: even if one run could change it, the next would not start with
+    # that
     harness.put(files, folders.harness)
     place_data(files, data, folders, isolation)
     for account in isolation.own_accounts:

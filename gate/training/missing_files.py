@@ -1,8 +1,10 @@
-"""What a failed training looked for, with the entry of `data` that would declare it.
+"""Explains which file a failed training did not find, and the `data` entry that would declare it.
 
-The gate trains a clean checkout, so what git ignores, and what was never added, is not there.
+The gate trains a clean checkout, so files that git ignores, and files that were never added, are
+missing there.
 
-All paths come from what the training printed: they are shown, and never opened.
+All paths here come from what the training printed, so they are untrusted. They are shown, and
+outside the commit none of them is opened.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
 from gate.training.runs import Snapshot
 
-# as Python, its start, pyarrow, HDF5, torch and libraries with words of their own tell it
+# the messages of Python, its start-up, pyarrow, HDF5, torch and libraries with their own words
 MISSING = re.compile(
     r"No such file or directory: '([^'\n]{1,300})'"
     r"|can't open file '([^'\n]{1,300})': \[Errno 2\]"
@@ -44,7 +46,7 @@ NOT_IN_A_COMMIT = "The gate trains only committed files; ignored and untracked o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotCommitted:
-    """What is in the work tree and in no commit; a folder stands for all in it, with a slash."""
+    """Files of the work tree that are in no commit; a folder, with a slash, means all in it."""
 
     ignored: tuple[str, ...] = ()
     untracked: tuple[str, ...] = ()
@@ -52,23 +54,23 @@ class NotCommitted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """Where the settings lie: the root of the clone, and their folder in it."""
+    """The place of the settings: the root of the clone, and their folder in it."""
 
     top: Path
     folder: str
     files: Files
 
     def seen_from(self, path: str) -> str:
-        """A path of the repository as the settings would name it."""
+        """Return a path of the repository as the settings would write it."""
         return posixpath.relpath(path, self.folder)
 
 
 def with_missing_file(
     fault: RunError, tree: Path, snapshot: Snapshot, left_out: NotCommitted, project: Project
 ) -> RunError:
-    """The failure of a run, with what became of the file that it did not find, if that was it.
+    """Return the failure of a run, with a hint about the file that it did not find, if any.
 
-    `tree` is where the run's copy of the commit lay.
+    `tree` is where the run's copy of the commit was.
     """
     missing = None if names_entry(fault.hint) else missing_path(fault.details)
     path = None if missing is None else inside_tree(missing, tree, snapshot.workdir)
@@ -85,7 +87,7 @@ def with_missing_file(
 
 
 def not_given(path: str, snapshot: Snapshot, files: Files) -> str:
-    """What to do about a file that the commit has and its runs do not get; empty for any other."""
+    """Return the hint for a file that is in the commit and not in its runs; empty for any other."""
     if snapshot.part is None or not _is_there(snapshot.tree / path, files):
         return ""
     if _is_there(snapshot.part / path, files):
@@ -97,19 +99,19 @@ def _is_there(path: Path, files: Files) -> bool:
     try:
         return files.exists(path)
     except StorageError:
-        # no name of a file, such as one that is too long
+        # the text is no valid file name, for example too long
         return False
 
 
 def missing_path(lines: tuple[str, ...]) -> str | None:
-    """The last file that these lines of a training's output say is not there."""
+    """Return the last file that these lines of a training's output report as missing, or None."""
     matches = [match for line in lines for match in MISSING.finditer(line)]
-    # the last one ended the run; those before it were looked for and done without
+    # the last one ended the run; the script managed without earlier ones
     return next((part for part in matches[-1].groups() if part), None) if matches else None
 
 
 def inside_tree(path: str, tree: Path, workdir: str) -> str | None:
-    """The path as the repository sees it, or None when it lies elsewhere."""
+    """Return the path relative to the repository, or None if it is elsewhere."""
     if path.startswith("/"):
         inside = path.removeprefix(f"{tree}/")
         joined = posixpath.normpath(inside)
@@ -134,9 +136,10 @@ def _hint(path: str, left_out: NotCommitted, tree: Path, project: Project) -> st
 
 
 def ways_to_have(path: str, ignored: tuple[str, ...], tree: Path, project: Project) -> str:
-    """What works for an ignored file, with every path filled in.
+    """Return what works for an ignored file, with every path filled in.
 
-    A script of the commit, whose files are at `tree`, makes it; or it is declared, or committed.
+    If a script of the commit (its files are in `tree`) makes the file, run that script. Otherwise
+    declare the file. A small sample can be committed in either case.
     """
     sample = f"commit a small sample: `git add -f {shlex.quote(project.seen_from(path))}`"
     made = _made_by(path, ignored, tree, project)
@@ -148,9 +151,9 @@ def ways_to_have(path: str, ignored: tuple[str, ...], tree: Path, project: Proje
 
 
 def _made_by(path: str, ignored: tuple[str, ...], tree: Path, project: Project) -> str:
-    """The settings that make it by a script of the commit; empty where none looks like it."""
+    """Return the settings that make the file by a script of the commit, or an empty text."""
     script = _preparer(path, tree, project.files)
-    # preprocess.out is below the settings
+    # preprocess.out must be below the folder of the settings
     out = project.seen_from(_ignored_with(path, ignored))
     if not script or out.startswith(".."):
         return ""
@@ -161,7 +164,7 @@ def _made_by(path: str, ignored: tuple[str, ...], tree: Path, project: Project) 
 
 
 def _ignored_with(path: str, ignored: tuple[str, ...]) -> str:
-    """The ignored folder around a file, the folder of several ignored files, or the file."""
+    """Return the ignored folder around a file, the folder of several ignored files, or the file."""
     whole = next((name for name in ignored if name.endswith("/") and path.startswith(name)), "")
     folder = posixpath.dirname(path)
     beside = [name for name in ignored if folder and posixpath.dirname(name) == folder]
@@ -171,7 +174,7 @@ def _ignored_with(path: str, ignored: tuple[str, ...]) -> str:
 
 
 def _preparer(path: str, tree: Path, files: Files) -> str:
-    """A script of the commit that says by its name that it makes data: the nearest one."""
+    """Return the nearest script of the commit whose name says that it makes data, or nothing."""
     folder = posixpath.dirname(path)
     folders = [folder]
     while folder:
@@ -180,7 +183,7 @@ def _preparer(path: str, tree: Path, files: Files) -> str:
     for place in (*folders[:MAX_FOLDERS], *SCRIPT_FOLDERS):
         where = tree / place
         try:
-            # no link is followed: the commit may have it point anywhere
+            # follow no link: the commit may have it point anywhere
             files.refuse_links(where, below=tree)
             names = files.list_names(where, max_names=MAX_NAMES) if files.is_folder(where) else ()
         except StorageError:
@@ -195,7 +198,7 @@ def _among(path: str, names: tuple[str, ...]) -> bool:
     return any(path.startswith(name) if name.endswith("/") else path == name for name in names)
 
 
-# the harness says so when the script opens one
+# the line that the harness prints when the script opens a pointer
 POINTER: Final = re.compile(rb"^repro-gate: '([^'\n]{1,300})' is a Git LFS pointer", re.MULTILINE)
 FORBIDDEN: Final = re.compile(r"Permission denied: '(/[^'\n]{1,300})'")
 MAX_DEPTH: Final = 20
@@ -207,9 +210,9 @@ POINTER_BYTES: Final = 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lacking:
-    """A training that failed: what it was asked to do, its output, and its last lines.
+    """A failed training: what it was asked to do, its output, and its last lines.
 
-    `project_workdir` is the folder where it starts, as the settings have it.
+    `project_workdir` is the folder where it starts, as the settings write it.
     """
 
     request: ProcessRequest
@@ -220,7 +223,7 @@ class Lacking:
 
 
 def data_hint(lacking: Lacking, files: Files) -> str:
-    """What to declare; empty where the output points at no data."""
+    """Return what to declare as data; empty if the output points at no data."""
     return (
         _missing_hint(lacking, files) or _pointer_hint(lacking, files) or _forbidden_hint(lacking)
     )
@@ -237,7 +240,10 @@ def _pointer_hint(lacking: Lacking, files: Files) -> str:
 
 
 def _named_pointer(lacking: Lacking, files: Files) -> str:
-    """A pointer of the commit that the last lines name: what C code opens, no harness sees."""
+    """Return a pointer of the commit that the last lines name, or an empty text.
+
+    The harness does not see files that C code opens.
+    """
     named = [match[1] for line in reversed(lacking.lines) for match in QUOTED.finditer(line)]
     for name in list(dict.fromkeys(named))[:MAX_NAMED]:
         inside = inside_tree(name, _tree(lacking), lacking.snapshot.workdir)
@@ -252,12 +258,12 @@ def _is_pointer(inside: str, lacking: Lacking, files: Files) -> bool:
         files.refuse_links(path, below=lacking.snapshot.tree)
         return files.read_bytes(path, max_bytes=POINTER_BYTES).startswith(POINTER_BEGINS)
     except StorageError:
-        # no file, or none that is as short as a pointer is
+        # no file, or larger than a pointer can be
         return False
 
 
 def _tree(lacking: Lacking) -> Path:
-    """Where the run's copy of the commit lay."""
+    """Return where the run's copy of the commit was."""
     return lacking.request.writable[0] if lacking.request.writable else lacking.request.workdir
 
 
@@ -268,14 +274,14 @@ def _missing_hint(lacking: Lacking, files: Files) -> str:
     inside = inside_tree(path, _tree(lacking), lacking.snapshot.workdir)
     if inside is not None:
         return _tracked_hint(inside, lacking, files)
-    # on the machine itself the path may be mistyped; a container has nothing of the machine's
+    # on the machine itself the path may be mistyped; a container lacks all of the machine's files
     if lacking.request.in_container and _is_outside(path, lacking):
         return f"There is no {path} in the container. Declare it: {_declared(path)}."
     return ""
 
 
 def _tracked_hint(inside: str, lacking: Lacking, files: Files) -> str:
-    """Where the commit has a file of DVC's for it, or for a folder that it is in."""
+    """Return the hint for a file that DVC tracks, by itself or with a folder around it."""
     parts = inside.split("/")[:MAX_DEPTH]
     folder = lacking.snapshot.tree
     try:
@@ -288,11 +294,11 @@ def _tracked_hint(inside: str, lacking: Lacking, files: Files) -> str:
                     f"DVC keeps {inside}, and the commit has its pointer alone: declare `{entry}`."
                 )
             folder /= name
-            # no link is followed: the commit may have it point anywhere
+            # follow no link: the commit may have it point anywhere
             if not files.is_folder(folder):
                 break
     except StorageError:
-        # no name of a file, such as one that is too long
+        # the text is no valid file name, for example too long
         return ""
     return ""
 
@@ -318,7 +324,7 @@ def _declared(path: str) -> str:
 
 
 def _is_outside(path: str, lacking: Lacking) -> bool:
-    """Whether an absolute path is in no folder of the run's own."""
+    """Return whether an absolute path is in none of the run's own folders."""
     temporary = lacking.request.env.get("TMPDIR", "/")
     own = (*lacking.request.writable, *lacking.request.readable)
     if temporary != "/" and Path(path).is_relative_to(temporary):
@@ -327,7 +333,7 @@ def _is_outside(path: str, lacking: Lacking) -> bool:
 
 
 def _from_project(path: str, lacking: Lacking) -> str:
-    """A path from the repository's root as the settings would name it."""
+    """Return a path from the repository's root as the settings would write it."""
     up = posixpath.relpath(".", lacking.project_workdir)
     project = posixpath.normpath(posixpath.join(lacking.snapshot.workdir, up))
     return posixpath.relpath(path, project)

@@ -1,14 +1,16 @@
-"""Torch's operators: which have no deterministic form, what to do, what the flag misses.
+"""Tables of torch operators: which are nondeterministic, the alternatives, and what torch misses.
 
-Source of the rows: the two lists of `torch.use_deterministic_algorithms`; tests hold them against
-the lists of torch 2.10 to 2.15 as they were recorded, and against the installed torch. What a name
-in parentheses means: docs/harness-protocol.md.
+`ON_CUDA_AND_CPU` repeats the two lists in the documentation of
+`torch.use_deterministic_algorithms`. Tests compare it with the lists of torch 2.10 to 2.15 as they
+were recorded, and with the installed torch. docs/harness-protocol.md explains names with
+parentheses.
 
-Torch names a kernel, which is not always the function that the user called; the longest beginning
-that matches gives the remedy. Source of the list: torch.use_deterministic_algorithms, torch 2.13.
+`REMEDIES` gives the advice. Torch's messages name a kernel, which is not always the function that
+the user called. So the longest prefix that matches gives the remedy. Source of the list:
+torch.use_deterministic_algorithms, torch 2.13.
 
-`torch.use_deterministic_algorithms` speaks for operators that torch marks itself. The rows here
-stand for the others. A row is no proof of nondeterminism: it says that the flag gives no promise.
+`UNCOVERED` are modules and operators that the flag does not cover, because torch does not mark
+them. A row is no proof of nondeterminism: it says that the flag promises nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +30,18 @@ MODES = ("linear", "bilinear", "bicubic", "trilinear")
 Release = tuple[int, int]
 OLDEST: Final[Release] = (0, 0)
 NEWEST: Final[Release] = (99, 0)
-# that of the lists; a torch whose version is not known is taken for it
+# the release of the lists, also assumed for a torch of unknown version
 DOCUMENTED: Final[Release] = (2, 13)
 
 
 def release_of(version: str) -> Release:
-    """The release of torch that a version such as `2.14.0+cu130` belongs to."""
+    """Return the torch release of a version such as `2.14.0+cu130`, by default `DOCUMENTED`."""
     match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
     return (int(match[1]), int(match[2])) if match else DOCUMENTED
 
 
 class InStrictMode(StrEnum):
-    """What torch does about the operator when deterministic algorithms are asked for."""
+    """What torch does with the operator when deterministic algorithms are on."""
 
     REFUSED = "refused"
     REPLACED = "replaced"
@@ -47,11 +49,12 @@ class InStrictMode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NondeterministicOperator:
-    """`shown` names it for a user; `seen` are operators as the harness tells them on any device.
+    """An operator without a deterministic form.
 
-    `documented` are torch's own names of it. `device` is where it is nondeterministic, `direction`
-    may be `any`. `source` is empty where torch's list is the source. The row holds for torch from
-    `since` on and up to `until`, each with the release it names.
+    `shown` is its name for a user. `seen` are the operators as the harness reports them, on any
+    device. `documented` are its names in torch's documentation. `device` is where it is
+    nondeterministic; `direction` is forward, backward or `any`. An empty `source` means torch's
+    list. The row is true from release `since` to release `until`, both included.
     """
 
     shown: str
@@ -65,12 +68,12 @@ class NondeterministicOperator:
     until: Release = NEWEST
 
     def holds(self, release: Release) -> bool:
-        """Whether it is true of a release of torch."""
+        """Return whether the row is true of a torch release."""
         return self.since <= release <= self.until
 
     @property
     def told_by_torch(self) -> bool:
-        """Whether torch warns of it by itself on every device, so that nobody need look for it."""
+        """Whether torch itself warns of it on every device, so the harness need not watch it."""
         return self.strict is InStrictMode.REFUSED and self.device == ANY
 
 
@@ -159,7 +162,7 @@ ON_CUDA_AND_CPU = (
     ),
     replace(_refused("cumsum", "cumsum(floating)", "torch.cumsum", ANY), until=(2, 13)),
     replace(_replaced("cumsum", "cumsum(floating)", "torch.cumsum", ANY), since=(2, 14)),
-    # before 2.14 torch's lists do not name it
+    # before 2.14 torch's lists do not mention it
     replace(
         _replaced("embedding backward", "embedding_dense_backward", f"{NN}Embedding"),
         since=(2, 14),
@@ -216,7 +219,7 @@ ON_CUDA_AND_CPU = (
         documented=(INTERPOLATE,),
         device=CUDA,
         direction=BACKWARD,
-        # torch's list says refused; its own function takes another form since
+        # torch's list says that it is refused; since then interpolate itself uses another form
         strict=InStrictMode.REPLACED,
         source="source of torch.nn.functional.interpolate, torch 2.13",
     ),
@@ -236,7 +239,7 @@ ON_CUDA_AND_CPU = (
 
 
 def watched() -> tuple[str, ...]:
-    """The operators that an audit has to look for, each once."""
+    """Return the operators that an operator audit has to watch, without duplicates."""
     rows = (row for row in ON_CUDA_AND_CPU if not row.told_by_torch and row.device != CPU)
     return tuple(dict.fromkeys(name for row in rows for name in row.seen))
 
@@ -244,7 +247,7 @@ def watched() -> tuple[str, ...]:
 def row_on_cuda(
     seen: str, direction: str, release: Release = DOCUMENTED
 ) -> NondeterministicOperator | None:
-    """The row of an operator that would be nondeterministic on CUDA, in that release of torch."""
+    """Return the row of an operator that is nondeterministic on CUDA in this release, or None."""
     for row in ON_CUDA_AND_CPU:
         if not row.holds(release):
             continue
@@ -283,14 +286,14 @@ REMEDIES = MappingProxyType(
 
 
 def remedy_for(operator: str) -> str:
-    """What to do instead of this operator."""
+    """Return the advice for this operator."""
     names = (name for name in REMEDIES if operator.lstrip("_").startswith(name))
     best = max(names, key=len, default="")
     return REMEDIES.get(best, PLAIN)
 
 
 def admitting_entry(operators: tuple[str, ...]) -> str:
-    """The lines of repro-gate.yml that would admit these operators."""
+    """Return the lines of repro-gate.yml that would allow these operators."""
     names = ", ".join(f"'{name}'" for name in operators)
     return f"determinism: {{allow_operators: [{names}]}}"
 
@@ -299,7 +302,7 @@ ANY = "any"
 
 
 class RowKind(StrEnum):
-    """What the harness looks for: an imported module, or a call of an operator."""
+    """What the harness watches: the import of a module, or a call of an operator."""
 
     MODULE = "module"
     OPERATOR = "operator"
@@ -307,9 +310,10 @@ class RowKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UncoveredOperator:
-    """`name` is a module or `namespace::operator`; `device` and `direction` may be `any`.
+    """A module or an operator that torch's flag does not cover.
 
-    The row holds for torch up to the release `until`.
+    `name` is a module or `namespace::operator`; `device` and `direction` may be `any`. The row is
+    true of torch up to release `until`, included.
     """
 
     kind: RowKind
@@ -323,7 +327,7 @@ class UncoveredOperator:
 
 
 def _module(name: str, why: str, remedy: str, source: str) -> UncoveredOperator:
-    """A package whose kernels run on the GPU; most of the trouble is in its backward pass."""
+    """Return a row for a package with GPU kernels, whose trouble is mostly in the backward pass."""
     return UncoveredOperator(
         kind=RowKind.MODULE,
         name=name,
@@ -444,26 +448,27 @@ OWN_REMEDY = "Only equal runs are evidence for it; sum in a fixed order."
 
 
 def watch_list() -> str:
-    """All rows as the harness takes them: `module:name` and `operator:name` between semicolons.
+    """Return all names for the harness, separated by semicolons.
 
-    What would be nondeterministic on CUDA is among them.
+    They are `module:name` and `operator:name`, including the operators that are nondeterministic on
+    CUDA.
     """
     own = (f"{row.kind.value}:{row.name}" for row in UNCOVERED)
     return ";".join((*own, *(f"{RowKind.OPERATOR.value}:{name}" for name in watched())))
 
 
 def module_row(name: str, release: Release = DOCUMENTED) -> UncoveredOperator | None:
-    """The row of an imported module, where it holds for that release of torch."""
+    """Return the row of an imported module if it is true of this torch release, else None."""
     return next((row for row in _rows(RowKind.MODULE, name) if release <= row.until), None)
 
 
 def is_watched_operator(name: str) -> bool:
-    """Whether this table or the one of CUDA lists the operator at all."""
+    """Return whether either table lists the operator."""
     return name in watched() or any(_rows(RowKind.OPERATOR, name))
 
 
 def operator_row(name: str, device: str, direction: str) -> UncoveredOperator | None:
-    """The row of an operator, where it applies on that device in that direction."""
+    """Return the row of an operator that applies on this device in this direction, or None."""
     for row in _rows(RowKind.OPERATOR, name):
         if row.device in (ANY, device) and row.direction in (ANY, direction):
             return row
@@ -471,7 +476,7 @@ def operator_row(name: str, device: str, direction: str) -> UncoveredOperator | 
 
 
 def uncovered_on_cuda(name: str, direction: str) -> UncoveredOperator | None:
-    """The row that speaks for CUDA alone, for a call that another device made."""
+    """Return the row that applies on CUDA only, for a call that ran on another device, or None."""
     row = operator_row(name, CUDA, direction)
     return row if row is not None and row.device == CUDA else None
 

@@ -1,7 +1,8 @@
-"""Which runs, in which order: strict and default interleaved, so that drift of speed hits both.
+"""Plans which runs a call makes, in which order; strict and default runs are interleaved.
 
-Even rounds run backwards. A speed that drifts over the hours then favours no arm, and the two
-default runs of a round are its control: whatever lies between them is the machine's own.
+The order makes a drift of the machine's speed affect both modes alike. Even rounds run backwards,
+so a drift over hours favours no arm. The two default runs of a round are its control: their
+difference comes from the machine alone.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ SEED_WORD = "{seed}"
 
 
 def plan_gate(repeats: int, *, priced: bool) -> tuple[PlannedRun, ...]:
-    """The runs of a gate call: strict, default, default, strict, and the other repeats.
+    """Return the runs of a gate call: strict, default, default, strict, then the other repeats.
 
-    A drift of speed cancels out in the first four, and only those are timed. Only a call that is
-    `priced` makes default runs.
+    In this order a drift of speed cancels out over the first four, and only those are timed. Only a
+    `priced` call makes default runs.
     """
     default = (_run(RunMode.DEFAULT, 1), _run(RunMode.DEFAULT, 2)) if priced else ()
     first, *further = (_run(RunMode.STRICT, number) for number in range(1, repeats + 1))
@@ -50,26 +51,29 @@ def plan_gate(repeats: int, *, priced: bool) -> tuple[PlannedRun, ...]:
 
 
 def plan_record(repeats: int) -> tuple[PlannedRun, ...]:
-    """The runs that a baseline is recorded from, which must be equal."""
+    """Return the runs from which a baseline is recorded; they must be equal."""
     return plan_gate(repeats, priced=False)
 
 
 def plan_base(environment: Commit = Commit.HEAD) -> tuple[PlannedRun, ...]:
-    """The base commit twice on this machine: their difference is the machine's own."""
+    """Return two runs of the base commit; their difference comes from the machine alone."""
     runs = _run(RunMode.STRICT, 1, Commit.BASE), _run(RunMode.STRICT, 2, Commit.BASE)
     return tuple(replace(run, environment=environment) for run in runs)
 
 
 def plan_base_here() -> PlannedRun:
-    """The base commit in the environment that the change brings: is it that, or the code?"""
+    """Return a run of the base commit in the environment that the change under test installs.
+
+    It shows whether a different result comes from that environment or from the code.
+    """
     return PlannedRun(label=BASE_HERE, mode=RunMode.STRICT, commit=Commit.BASE)
 
 
 def plan_compare(rounds: int) -> tuple[PlannedRun, ...]:
-    """Base and head beside each other in both modes, once a round; every other round backwards.
+    """Return runs of base and head in both modes, once a round; every other round runs backwards.
 
-    Over two rounds base and head go first equally often in each mode: a drift of the machine that
-    is linear in time adds the same to both. Default runs are for times: nothing observes them.
+    Over two rounds base and head go first equally often in each mode. A drift of the machine that
+    is linear in time then adds the same to both. Default runs are timed, so nothing observes them.
     """
     row = (
         (Commit.BASE, RunMode.STRICT),
@@ -90,14 +94,14 @@ def plan_compare(rounds: int) -> tuple[PlannedRun, ...]:
 
 
 def plan_operator_audit() -> PlannedRun:
-    """One more run that counts operators and is never judged."""
+    """Return one more run, which counts operators and is never judged."""
     return _run(RunMode.AUDIT, 1)
 
 
 def plan_trace(
     label: str, window: TraceWindow, commit: Commit = Commit.HEAD, environment: Commit = Commit.HEAD
 ) -> PlannedRun:
-    """A strict run that ends after a window of steps and traces its operator calls."""
+    """Return a strict run that traces its operator calls and ends after a window of steps."""
     return PlannedRun(
         label=label, mode=RunMode.STRICT, commit=commit, environment=environment, traced=window
     )
@@ -106,27 +110,30 @@ def plan_trace(
 def plan_shaken(
     variation: Variation, settings: GateSettings, cards: tuple[str, ...], max_seconds: float
 ) -> PlannedRun:
-    """A strict run in which one thing is another; `cards` are the GPUs as other runs have them."""
+    """Return a strict run with one variation; `cards` are the GPUs as other runs see them."""
     variables = variation.variables
     if variation.name == HASH_SEED:
-        # that of all other runs is the training's seed
+        # all other runs use the training's seed as hash seed, so take another number
         variables = ((HASH_SEED_VARIABLE, "2" if settings.train.seed == 1 else "1"),)
     if variation.name == GPU_INDEX:
-        # each rank gets the card of the next one: the same cards, under other numbers
+        # each rank gets the card of the next rank: the same cards under different numbers
         variables = (("CUDA_VISIBLE_DEVICES", ",".join((*cards[1:], *cards[:1]))),)
     varied = Varied(variation=variation, variables=variables, max_seconds=max_seconds)
     return PlannedRun(label=f"shaken-{variation.name}", mode=RunMode.STRICT, varied=varied)
 
 
 def plan_interrupted(resume: ResumeSettings) -> PlannedRun:
-    """A strict run that is ended as a preemption does it."""
+    """Return a strict run that is interrupted as by a preemption."""
     mode = RunMode.INTERRUPTED
     preemption = Preemption(step=resume.at_step, checkpoint=resume.checkpoint)
     return PlannedRun(label=label_of(mode, 1), mode=mode, preemption=preemption)
 
 
 def plan_killed(resume: ResumeSettings) -> tuple[PlannedRun, ...]:
-    """Runs that are ended inside the write of the checkpoint; only what they leave is looked at."""
+    """Return runs that are killed while they write the checkpoint.
+
+    Only the files that they leave are examined.
+    """
     return tuple(
         PlannedRun(
             label=f"killed-{point}",
@@ -141,7 +148,7 @@ def plan_killed(resume: ResumeSettings) -> tuple[PlannedRun, ...]:
 def plan_resumed(
     resume: ResumeSettings, carried: CarriedCheckpoint, train: TrainSettings
 ) -> PlannedRun:
-    """A strict run of all that the interrupted one left to do, from its checkpoint alone."""
+    """Return a strict run that does the rest of an interrupted run, from its checkpoint alone."""
     mode = RunMode.RESUMED
     return PlannedRun(
         label=label_of(mode, 1),
@@ -153,16 +160,18 @@ def plan_resumed(
 
 
 def plan_trial(number: int, trial: Trial) -> PlannedRun:
-    """A strict run of the commit under test with one setting moved."""
+    """Return a strict run of the commit under test with one setting changed."""
     name = trial.knob.replace("_", "-") or trial.setting.value
+    # a label names a folder of the evidence, and has 40 characters at most
     return PlannedRun(label=f"tried-{name}-{number}"[:40], mode=RunMode.STRICT, trial=trial)
 
 
 def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:
-    """The strict runs of further seeds that the policy's level is judged by; none at other levels.
+    """Return the strict runs of further seeds that the policy's level needs; none at other levels.
 
-    train.seed itself is that of the first strict run. Of variants each is run with every seed: one
-    seed after the other, so that a call that is cancelled has not compared some of them alone.
+    The first strict run already has train.seed. At the scientific level each variant runs with
+    every seed. The seeds come one after the other, so a cancelled call has compared all variants
+    equally.
     """
     if settings.policy.level is Level.STATISTICAL:
         further = (seed for seed in settings.seeds if seed != settings.train.seed)
@@ -187,10 +196,10 @@ def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:
 def plan_study(
     arms: Mapping[str, tuple[str, ...]], seeds: Sequence[int], mode: RunMode
 ) -> tuple[PlannedRun, ...]:
-    """Each arm with each seed, observed for nothing but loss, time, memory and end state.
+    """Return each arm with each seed; only loss, time, memory and end state are observed.
 
-    The arms of one seed stand beside each other, and every other seed runs backwards: a drift of
-    the machine that is linear in time adds the same to all.
+    The arms of one seed come together, and every other seed runs backwards. A drift of the machine
+    that is linear in time then adds the same to all arms.
     """
     return tuple(
         PlannedRun(
@@ -207,14 +216,14 @@ def plan_study(
 
 
 def seed_label(variant: str, seed: int) -> str:
-    """The name of a variant's run with a seed; 40 characters at most."""
+    """Return the label of a variant's run with a seed; 40 characters at most."""
     return f"{variant}-seed-{seed}"
 
 
 def training_of(planned: PlannedRun, train: TrainSettings) -> TrainSettings:
-    """The training as one run starts it: with its own seed, steps and command, `{seed}` filled in.
+    """Return the training as one run starts it, with its own seed, steps and command.
 
-    A plain replacement of that word: nothing else in the command has a meaning.
+    `{seed}` in the command is replaced by the seed; no other word has a meaning.
     """
     seed = train.seed if planned.seed is None else planned.seed
     command = train.command if planned.command is None else planned.command
@@ -235,43 +244,43 @@ STRICT_FILL = "strict-fill"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """What is run once a round, observers off; no knobs is the default mode."""
+    """A configuration that runs once a round without observers; no knobs is the default mode."""
 
     name: str
     knobs: KnobSet
 
     def run(self, label: str) -> PlannedRun:
-        """A run of this arm."""
+        """Return a run of this arm."""
         mode = RunMode.STRICT if self.knobs else RunMode.DEFAULT
         return PlannedRun(label=label, mode=mode, knobs=self.knobs, observe=False)
 
 
 def first_run() -> PlannedRun:
-    """The first run of every plan: it shows which device the training uses."""
+    """Return the first run of every plan, which shows the device that the training uses."""
     return Arm(name=DEFAULT_A, knobs=NO_KNOBS).run(_label(DEFAULT_A, 1))
 
 
 def judged_arm(*, fill: bool) -> str:
-    """The arm that runs as the gate's own strict runs do."""
+    """Return the name of the arm that has the settings of the gate's own strict runs."""
     return STRICT_FILL if fill else STRICT
 
 
 def without(knob: PricedKnob) -> str:
-    """The name of the arm that lacks one knob."""
+    """Return the name of the arm that lacks one knob."""
     return f"without-{knob.value.replace('_', '-')}"
 
 
 def applicable_knobs(*, on_gpu: bool) -> tuple[PricedKnob, ...]:
-    """The knobs of strict mode that can matter where the training runs."""
+    """Return the strict mode's knobs that can matter on the device where the training runs."""
     return tuple(
         knob for knob in PricedKnob if knob in STRICT_KNOBS and (on_gpu or knob not in GPU_KNOBS)
     )
 
 
 def cost_arms(*, fill: bool, toggled: tuple[PricedKnob, ...]) -> tuple[Arm, ...]:
-    """The arms of one round in their order; `toggled` are the knobs that get an arm without them.
+    """Return the arms of one round in order; each of the `toggled` knobs gets an arm without it.
 
-    Filling new memory needs none: the arms with and without it are always there.
+    Filling new memory needs no such arm: two arms always differ in it.
     """
     whole = strict_knobs(fill=fill)
     return (
@@ -284,17 +293,17 @@ def cost_arms(*, fill: bool, toggled: tuple[PricedKnob, ...]) -> tuple[Arm, ...]
 
 
 def plan_rounds(arms: tuple[Arm, ...], rounds: int) -> tuple[tuple[str, PlannedRun], ...]:
-    """Every run with the name of its arm, in the order in which they are made."""
+    """Return every run in order, each with the name of its arm."""
     return tuple(
         (arm.name, arm.run(_label(arm.name, number)))
         for number in range(1, rounds + 1)
-        # there and back: a drift that is linear in time adds the same to every arm
+        # forwards, then backwards: a drift that is linear in time adds the same to every arm
         for arm in (arms if number % 2 else reversed(arms))
     )
 
 
 def plan_noise(runs: int, command: tuple[str, ...] | None = None) -> tuple[PlannedRun, ...]:
-    """Reruns of the default mode that keep their values, by `command` where one is given."""
+    """Return repeats of the default mode that keep their values, by `command` if one is given."""
     return tuple(
         PlannedRun(
             label=label_of(RunMode.DEFAULT, number),

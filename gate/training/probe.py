@@ -1,4 +1,4 @@
-"""What the training's own Python says of itself, from the place where trainings run."""
+"""Asks the training's own Python about its environment, in the place where trainings run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMAND_NOT_FOUND = 127
 MAX_TEXT = 200
 MAX_GPUS = 64
 MIB = 1024**2
-# far above any: 13020 is CUDA 13.2
+# far above any version: CUDA 13.2 is 13020
 MAX_CUDA = 10**6
 ANSWER = b"repro-gate-doctor:"
 NO_PYTHON_HINT = "Install Python 3 where the training runs, and put it on PATH."
@@ -99,10 +99,10 @@ def probe_training(  # noqa: PLR0913 - as a gate call has them
     *,
     read: Callable[[bytes, bool], TrainingSeen] | None = None,
 ) -> TrainingSeen:
-    """Start the training's Python below `folder`, as a strict run would be started, but no script.
+    """Start the training's Python below `folder`, as for a strict run but without the script.
 
-    What it answers is taken as text; a training's site-packages may say anything. `read` reads what
-    it printed, and is told whether it took too long; None for `read_answer`.
+    Its answer is untrusted text, because the training's site-packages can print anything. `read`
+    gets the output and whether it timed out; None means `read_answer`.
     """
     folders = run_folders(folder)
     for place in (folders.tree, folders.home, folders.tmp, folders.out):
@@ -140,28 +140,28 @@ def probe_training(  # noqa: PLR0913 - as a gate call has them
 def _environment(
     settings: GateSettings, isolation: Isolation, folders: RunFolders, host: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of a strict run, but for those that start the harness."""
+    """Return the variables of a strict run without those that start the harness."""
     variables = child_environment(
         PlannedRun(label="doctor", mode=RunMode.STRICT),
         settings,
         folders,
         isolation.host_variables(host, settings.train.pass_env),
     )
-    # its answer is asked for here, the harness would only watch
+    # the probe calls the harness itself; a started harness would only watch the probe
     env = {name: text for name, text in variables.items() if not name.startswith("REPRO_GATE_")}
     env.pop("PYTHONPATH")
     return env
 
 
 def _interpreters(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command's own Python where it names one; otherwise those that an image has."""
+    """Return the command's own Python if it names one, or else the names that an image may have."""
     named = Path(command[0]).name.startswith("python")
     return (command[0],) if named else ("python", "python3")
 
 
 def read_answer(output: bytes, timed_out: bool) -> TrainingSeen:  # noqa: FBT001 - the answer's only word
-    """The probe's line among whatever else was printed, and why there is none."""
-    # libraries print on import: only the line that begins so is the probe's
+    """Return what the probe's line says; if there is none, why."""
+    # libraries print on import, so only a line with this prefix is the probe's
     lines = [line for line in output.splitlines() if line.startswith(ANSWER)]
     if not lines:
         if timed_out:
@@ -188,7 +188,7 @@ def read_answer(output: bytes, timed_out: bool) -> TrainingSeen:  # noqa: FBT001
 
 
 def _rows(value: object, length: int) -> list[list[object]]:
-    """What is a list of rows of that length, as far as it is one; the training may say anything."""
+    """Return the rows of this length in a list, and none for any other value: it is untrusted."""
     rows = value[:MAX_GPUS] if isinstance(value, list) else []
     return [row for row in rows if isinstance(row, list) and len(row) == length]
 
@@ -196,7 +196,8 @@ def _rows(value: object, length: int) -> list[list[object]]:
 def _gpu(row: list[object]) -> str:
     name, uuid, memory = row
     room = f" ({memory // MIB:,} MiB)" if isinstance(memory, int) else ""
-    # as isolation.gpus and NVIDIA_VISIBLE_DEVICES want it; torch tells a slice's own without a kind
+    # the form for isolation.gpus and NVIDIA_VISIBLE_DEVICES; torch gives the UUID without that
+    # prefix
     kind = "MIG" if " MIG " in _text(name) else "GPU"
     return f"{_text(name)}{f' {kind}-{_text(uuid)}' if uuid else ''}{room}"
 
@@ -217,7 +218,7 @@ def _tried(tried: Mapping[str, object]) -> GpuTried:
 
 
 def _text(text: object) -> str:
-    """One printable line, bounded."""
+    """Return the value as one printable line, cut at a limit."""
     lines = last_lines(str(text)[:MAX_TEXT].encode()) if text is not None else ()
     return " ".join(lines)
 

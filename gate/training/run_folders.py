@@ -1,7 +1,7 @@
-"""What is put beside each run: the harness as one file, declared data by mounts or links.
+"""Puts files beside each run: the harness, and declared data by mounts, links or copies.
 
-What has a path in the tree lies among files that a pull request wrote, so no link on the way to it
-is followed: as root, one would lead anywhere.
+Data with a path in the tree is placed among files that a pull request wrote. So no link on the way
+to it is followed: the gate may run as root, and a link could lead it anywhere.
 """
 
 from __future__ import annotations
@@ -25,38 +25,40 @@ HARNESS_PACKAGE = "repro_gate_harness"
 HARNESS_FILE_LIMIT = 1024 * 1024
 MAX_HARNESS_FILES = 100
 START_UP = "startup"
-# a program of its own that torch's launcher starts, see `gate/pipelines/all_reduce.py`
+# a separate program that torch's launcher starts, see `gate/pipelines/all_reduce.py`
 ALL_REDUCE_PROGRAM = HARNESS / START_UP / "all_reduce.py"
 BUNDLE = "modules.bundle"
-# the start-up files stand outside the bundle, and byte-code is asked for by itself
+# the start-up files are outside the bundle, and byte-code is added separately
 LEFT_BEHIND = {START_UP, "__pycache__"}
-# every Python since 3.4 reads this form, so the training's may be another one than the gate's
+# every Python since 3.4 reads this form, so the training's Python may differ from the gate's
 MARSHAL_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HarnessCopy:
-    """The names and bytes of the harness's files, byte-code among them.
+    """The names and contents of the harness's files, including byte-code.
 
-    Held in memory: no run can change it for the next one, whatever account it has.
+    It is kept in memory, so no run can change it for the next one, under any account.
     """
 
     contents: tuple[tuple[PurePath, bytes], ...]
 
     def put(self, files: Files, target: Path) -> None:
-        """Put it into a folder, which is emptied."""
+        """Empty a folder and write the harness into it."""
         files.fresh_folder(target)
         for name, data in self.contents:
             files.write_new(target / name, data)
 
 
+# keyed by the `Files` through which it was read
 _made: dict[object, HarnessCopy] = {}
 
 
 def made_harness(files: Files) -> HarnessCopy:
-    """Read it with its byte-code, once a process; it takes nothing else of the gate along.
+    """Return the harness with its byte-code, and nothing else of the gate; read once a process.
 
-    Every process of the training starts the harness, and none of them may write byte-code there.
+    Every process of the training starts the harness, and none may write byte-code in its folder. So
+    the byte-code is included.
     """
     if files not in _made:
         start_up, package = HARNESS / START_UP, PurePath(HARNESS_PACKAGE)
@@ -72,27 +74,27 @@ def made_harness(files: Files) -> HarnessCopy:
 
 
 def install_harness(files: Files, target: Path) -> None:
-    """Put the harness into a folder, as each run has it."""
+    """Write the harness into a folder, as each run has it."""
     made_harness(files).put(files, target)
 
 
 def _bundle(files: Files, package: Path) -> bytes:
-    """All modules below a folder as one file, which `harness/startup/package.py` reads."""
+    """Return all modules below a folder as one file for `harness/startup/package.py` to read."""
     modules = dict(_modules(files, package, PurePath()))
-    # its place is taken by the file that reads the bundle
+    # the file that reads the bundle takes the place of this module
     for own in _names(PurePath("__init__.py")):
         modules.pop(own.as_posix(), None)
     return marshal.dumps(modules, MARSHAL_VERSION)
 
 
 def _modules(files: Files, top: Path, within: PurePath) -> Iterator[tuple[str, bytes]]:
-    """The modules of a package and its subpackages, no link followed."""
+    """Yield the modules of a package and its subpackages; follow no link."""
     for name in files.list_names(top / within, max_names=MAX_HARNESS_FILES):
         path = within / name
         if name.endswith(".py"):
             for module, data in _with_byte_code(files, top / path, path):
                 yield module.as_posix(), data
-        # a link to a folder is not a folder here, so nothing from elsewhere comes along
+        # `is_folder` is False for a link to a folder, so nothing from elsewhere is included
         elif name not in LEFT_BEHIND and files.is_folder(top / path):
             yield from _modules(files, top, path)
 
@@ -100,20 +102,20 @@ def _modules(files: Files, top: Path, within: PurePath) -> Iterator[tuple[str, b
 def _with_byte_code(
     files: Files, source: Path, name: PurePath
 ) -> tuple[tuple[PurePath, bytes], ...]:
-    # read first: where it is a link, nothing is compiled
+    # read first: this fails for a link, before anything is compiled
     text = files.read_bytes(source, max_bytes=HARNESS_FILE_LIMIT)
     return tuple(zip(_names(name), (text, files.byte_code(source)), strict=True))
 
 
 def _names(module: PurePath) -> tuple[PurePath, PurePath]:
-    """The name of a module, and where Python looks for its byte-code."""
+    """Return the name of a module's source, and of the byte-code that Python looks for."""
     return module, module.parent / "__pycache__" / PurePath(cache_from_source(module.name)).name
 
 
 def mounts_of(
     data: tuple[FetchedData, ...], folders: RunFolders, isolation: Isolation
 ) -> tuple[ReadOnlyMount, ...]:
-    """What a run is shown at another path; none where the isolation cannot."""
+    """Return the data that a run sees at another path; none if the isolation cannot show it."""
     if not isolation.shows_mounts:
         return ()
     return tuple(
@@ -124,7 +126,10 @@ def mounts_of(
 
 
 def links_of(data: tuple[FetchedData, ...], isolation: Isolation) -> str:
-    """Where links of a run lead, for the harness: data that is read there is declared."""
+    """Return the targets of a run's links to data, so that the harness counts them as declared.
+
+    Empty if the isolation uses mounts instead.
+    """
     if isolation.shows_mounts:
         return ""
     return ":".join(str(fetched.source) for fetched in data if fetched.source is not None)
@@ -133,9 +138,9 @@ def links_of(data: tuple[FetchedData, ...], isolation: Isolation) -> str:
 def place_data(
     files: Files, data: tuple[FetchedData, ...], folders: RunFolders, isolation: Isolation
 ) -> None:
-    """Copy what is copied, and make a mount point or a link for all else.
+    """Copy the data that each run gets as a copy; make a mount point or a link for the rest.
 
-    Raises `DataError` where a link of the commit is in the way, or a copy has other bytes.
+    Raises `DataError` if a link of the commit is in the way, or if a copy has different bytes.
     """
     files.fresh_folder(folders.data)
     for fetched in data:
@@ -170,16 +175,16 @@ def _copy(files: Files, fetched: FetchedData, copied: CopiedFile, tree: Path) ->
 
 
 def _clear_way(files: Files, fetched: FetchedData, target: Path, folders: RunFolders) -> None:
-    """Take away what the commit has at the data's own path, such as a pointer."""
+    """Remove what the commit has at the data's own path, such as a pointer."""
     if fetched.place:
         _refuse_links(files, fetched, target, folders.tree)
         files.remove_tree(target)
 
 
 def place_checkpoint(files: Files, carried: CarriedCheckpoint, tree: Path, workdir: str) -> None:
-    """Put a checkpoint where the script looks for it, in the place of what the commit has there.
+    """Put a checkpoint where the script looks for it, and remove what the commit has there.
 
-    Raises `RunError` where a link of the commit is in the way, or the copy has other bytes.
+    Raises `RunError` if a link of the commit is in the way, or if the copy has different bytes.
     """
     target = tree / workdir / carried.place
     try:
@@ -210,12 +215,15 @@ def _refuse_links(files: Files, fetched: FetchedData, target: Path, tree: Path) 
 
 
 def elsewhere(planned: PlannedRun, cluster: ClusterSettings) -> bool:
-    """Whether a run goes to other nodes than the rest: the repeat, where two jobs are asked for."""
+    """Return whether a run goes to other nodes: the repeat, if the settings ask for two jobs."""
     return cluster.allocations > 1 and planned.label == SECOND_STRICT
 
 
 def on_its_node(folders: RunFolders) -> RunFolders:
-    """What each node has of its own: a shared folder is slow, and has no sockets of its own."""
+    """Return the folders with those that each node has on its own disk.
+
+    A shared folder is slow, and a socket in it would not be the node's own.
+    """
     return replace(
         folders,
         home=Path(ON_NODE / folders.home.name),

@@ -1,4 +1,4 @@
-"""A run of the training: what is asked for, and what came of it."""
+"""Records of a training run: what is planned, where it lives, and how it ended."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gate.text.document import Document
 
 
 class RunMode(StrEnum):
-    """Under which settings a run trains, and for what.
+    """The settings under which a run trains, and its purpose.
 
-    An `interrupted` and a `resumed` run are strict ones that are never among the repeats: each does
-    a part of the work.
+    `interrupted` and `resumed` runs are strict. They are never counted as repeats, because each
+    does only a part of the work.
     """
 
     STRICT = "strict"
@@ -33,17 +33,17 @@ class RunMode(StrEnum):
 
     @property
     def is_strict(self) -> bool:
-        """Whether the run must have every setting of a strict run."""
+        """Whether the run needs every setting of a strict run."""
         return self in {RunMode.STRICT, RunMode.INTERRUPTED, RunMode.RESUMED}
 
     @property
     def of_harness(self) -> str:
-        """The word for the harness, which knows the settings alone."""
+        """The mode's name for the harness, which knows only the settings and not the purpose."""
         return RunMode.STRICT.value if self.is_strict else self.value
 
 
 class Commit(StrEnum):
-    """Whose code a run trains: the change under test, or the commit it started from."""
+    """The commit whose code a run trains: the one under test, or the one it is based on."""
 
     HEAD = "head"
     BASE = "base"
@@ -57,31 +57,31 @@ class StoppedBy(StrEnum):
 
 
 def label_of(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> str:
-    """The name of a run, of its folder and of its curve; `number` counts from 1.
+    """Return the label of a run, which names its folder and its curve; `number` counts from 1.
 
-    Labels are made here alone and read nowhere: mode and commit are fields of the run.
+    Labels are never parsed: mode and commit are fields of the run.
     """
     if commit is Commit.HEAD:
         return f"{mode.value}-{number}"
-    # most often the base is run in strict mode alone
+    # the base usually runs in strict mode alone, so that mode is left out
     kind = commit.value if mode is RunMode.STRICT else f"{commit.value}-{mode.value}"
     return f"{kind}-{number}"
 
 
-# the base commit in the environment that the change under test brings
+# the run of the base commit in the environment that the change under test installs
 BASE_HERE: Final = "base-here"
-# these two are compared, packed and shown by name
+# other code compares, packs and shows these two by name
 FIRST_STRICT: Final = label_of(RunMode.STRICT, 1)
 SECOND_STRICT: Final = label_of(RunMode.STRICT, 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlyEnd:
-    """Where a run is stopped on purpose, before its training ends.
+    """The point at which a run is stopped on purpose, before its training ends.
 
-    It ends once every optimizer has taken `step` steps; `optimizers` are how many each rank has.
-    With `written` it goes on to the next update, so that what the script writes after the step is
-    there.
+    The run ends once every optimizer has taken `step` steps; `optimizers` has their number for each
+    rank. With `written` the run continues to the next update, so that the script can write its
+    files after the step.
     """
 
     step: int
@@ -91,10 +91,10 @@ class EarlyEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceWindow:
-    """Operator calls are traced from step `first` on, up to the run's end.
+    """Tracing of operator calls, from step `first` to the run's end.
 
-    The run ends with the training where `end` is None, and in any case after `max_seconds`. `lines`
-    asks for the lines of the script that ran.
+    If `end` is None the run ends with the training, but in any case after `max_seconds`. With
+    `lines`, the script's lines that ran are traced too.
     """
 
     first: int
@@ -105,9 +105,9 @@ class TraceWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Varied:
-    """What is other in a run, the variables that make it so, and after how long the run is ended.
+    """The variation of a shaken run, with its environment variables and time limit.
 
-    `max_seconds` bounds a training that hangs where something is varied.
+    `max_seconds` ends a training that hangs because of the variation.
     """
 
     variation: Variation
@@ -117,9 +117,9 @@ class Varied:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One setting that a run has other than the settings say; it ends as a `TraceWindow` does.
+    """One setting that differs from the settings file in this run; it ends as a `TraceWindow` does.
 
-    A `Setting.KNOB` has its name and `word`; `fill` is the byte of a `Setting.HEAP_FILL`.
+    A `Setting.KNOB` has a `knob` and its `word`; `fill` is the byte of a `Setting.HEAP_FILL`.
     """
 
     setting: Setting
@@ -132,12 +132,12 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preemption:
-    """A run is interrupted once `step` steps were taken and the next update begins.
+    """The interruption of a run after `step` steps, when the next update begins.
 
-    `checkpoint` is what it resumes from, below the working directory. The harness sends SIGTERM to
-    its process. Where the script has a handler of its own for it, and has not written the
-    checkpoint since that step, it may take a few steps more; then it is killed. With `inside` it is
-    killed while it writes the checkpoint behind that step.
+    `checkpoint` is the path below the working directory from which it resumes. The harness sends
+    SIGTERM to its process. A script with its own SIGTERM handler may take a few more steps if it
+    has not written the checkpoint since that step. Then it is killed. With `inside` it is killed
+    while it writes the checkpoint after that step.
     """
 
     step: int
@@ -147,7 +147,10 @@ class Preemption:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CarriedFile:
-    """A file of a checkpoint in the gate's own folder; `name` is below it, empty for a file."""
+    """A file of a checkpoint in the gate's own folder.
+
+    `name` is its path in a checkpoint that is a folder, and empty for a checkpoint of one file.
+    """
 
     name: str
     path: Path
@@ -157,9 +160,9 @@ class CarriedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CarriedCheckpoint:
-    """What a resumed run finds of the interrupted one, and nothing else.
+    """The checkpoint of the interrupted run, which is all that the resumed run gets of it.
 
-    `place` is below the working directory; `step` is how many steps the interrupted run had taken.
+    `place` is a path below the working directory; `step` is the number of steps taken so far.
     """
 
     place: str
@@ -169,19 +172,19 @@ class CarriedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """One row of the plan; `label` names its folder, for example `strict-1`.
+    """One run of the plan; `label` names its folder, for example `strict-1`.
 
-    `environment` is the commit whose environment it trains in: the base's is another where the
-    change under test brings its own. Without `observe` only loss, time, memory and the end state
-    are recorded.
-    `knobs` are the switches of a strict run when they are not all that the settings ask for;
-    `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
-    `traced` and `trial` are for a diagnosis alone: nothing of such a run is kept but what it says.
-    `varied` is what is other in this run than in all others, which is compared and not kept.
-    `preprocesses`: it is no training, but makes the data of one.
-    `seed`, `command` and `max_steps` are in place of train.seed, train.command and
-    train.max_steps where they are given, and `variant` is the name of the variant that the command
-    is of. `preemption` interrupts the run; `carried` is put into its tree before it starts.
+    - `environment`: the commit whose environment it trains in; the base has a different one if the
+      change under test installs its own.
+    - `observe`: if False, only loss, time, memory and the end state are recorded.
+    - `knobs`: the knobs of a strict run, if they are not all that the settings ask for.
+    - `keep_values`: keep the values of the state and of one step's gradients in the evidence.
+    - `traced`, `trial`: for a diagnosis; only what the run reports is kept.
+    - `varied`: the variation of a shaken run, which is compared and not kept.
+    - `preprocesses`: the run does not train, but makes the data.
+    - `seed`, `command`, `max_steps`: replace train.seed, train.command and train.max_steps.
+    - `variant`: the name of the variant that the command belongs to.
+    - `preemption`: interrupts the run. `carried`: is put into its tree before it starts.
     """
 
     label: str
@@ -204,24 +207,24 @@ class PlannedRun:
 
     @property
     def window(self) -> TraceWindow | Trial | None:
-        """Where a run for a diagnosis ends; None for all others."""
+        """Where a run for a diagnosis ends; None for other runs."""
         return self.traced or self.trial
 
     @property
     def end(self) -> EarlyEnd | None:
-        """Where it is stopped before its training ends; None where it is not."""
+        """Where the run is stopped before its training ends; None if it is not."""
         return None if self.window is None else self.window.end
 
     @property
     def ends_after(self) -> int | None:
-        """The steps after which it is ended on purpose, which may look like a failure."""
+        """The steps after which the run is ended on purpose, which may look like a failure."""
         if self.preemption is not None:
             return self.preemption.step
         return None if self.end is None else self.end.step
 
     @property
     def described(self) -> str:
-        """For the person who waits."""
+        """The run in words, for the person who waits."""
         return f"{self.label}: {self._does}"
 
     @property
@@ -236,7 +239,7 @@ class PlannedRun:
         return f"{what}, {self.mode.value} mode"
 
     def described_with(self, others: tuple[PlannedRun, ...]) -> str:
-        """The same for runs that go together: what they share is reported once."""
+        """Return words for runs side by side, which name what they share once."""
         runs = (self, *others)
         if not others or any(other._does != self._does for other in others):  # noqa: SLF001 - of this class
             return " and ".join(run.described for run in runs)
@@ -245,10 +248,10 @@ class PlannedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFolders:
-    """Where a run lives: the same paths for every run, emptied in between.
+    """The folders of a run: the same paths for every run, emptied in between.
 
-    `data` holds declared data that has no path in the tree. `taken` is the gate's alone: what it
-    took over of the run to read.
+    `data` contains declared data that has no path in the tree. Only the gate uses `taken`, for
+    files that it took over from the run in order to read them.
     """
 
     tree: Path
@@ -261,15 +264,17 @@ class RunFolders:
 
 
 class RunRecord(Document):
-    """What the gate itself saw of a run.
+    """What the gate itself observed of a run.
 
-    `begun_seconds` lie between the start of the call and the moment when this run was let go, which
-    is `clock_seconds` of the kernel's monotonic clock, and `started_seconds` of it the moment when
-    its process started. `lane` tells apart runs that went at the same time. `failed_beside` are
-    labels of the runs beside which this one had failed before it was made again, alone. A `partial`
-    run was stopped on purpose before its training ended: what only a whole one leaves is not asked
-    of it. `stopped_by` rests on what every rank said of itself: it is the gate only where it ended
-    all of them and none failed; `exit_code` is what a launcher made of that.
+    - `begun_seconds`: from the start of the call to the moment when this run was let go.
+    - `clock_seconds`, `started_seconds`: the kernel's monotonic clock when the run was let go, and
+      when its process started.
+    - `lane`: distinguishes runs that went at the same time.
+    - `failed_beside`: labels of the runs beside which this one failed before it was repeated alone.
+    - `partial`: the run was stopped on purpose before its training ended, so files that only a
+      whole training leaves are not required.
+    - `stopped_by`: relies on what every rank reported. It is the gate only if the gate ended all
+      ranks and none failed; `exit_code` is what a launcher made of that.
     """
 
     label: str
@@ -292,11 +297,11 @@ class RunRecord(Document):
 
 
 class RankEnd(Document):
-    """How far one rank of several came, and how it ended, as far as that is known.
+    """How far one of several ranks came, and how it ended, as far as that is known.
 
-    `last_step` is 0 without one. `exit_code` is as its parent saw it, negative for a signal; None
-    where nobody saw it end. `failed` is the exception that it ended with. `told_its_end` is False
-    where it was killed, or still ran when the others failed.
+    `last_step` is 0 if it took none. `exit_code` is what its parent saw, negative for a signal, and
+    None if nobody saw it end. `failed` is the exception that ended it. `told_its_end` is False if
+    the rank was killed, or still ran when the others failed.
     """
 
     rank: int = Field(ge=0, le=1_000_000)
@@ -308,7 +313,7 @@ class RankEnd(Document):
 
     @property
     def described(self) -> str:
-        """For example `rank 1 on n2: last step 3, killed by SIGKILL`."""
+        """The rank's end in words: `rank 1 on n2: last step 3, killed by SIGKILL`."""
         return f"{rank_on(self.rank, self.node)}: {self._came_to}, {self._how}"
 
     @property
@@ -327,17 +332,17 @@ class RankEnd(Document):
 
 
 def told_nodes(nodes: Mapping[int, str]) -> Mapping[int, str]:
-    """Each rank's machine, where they are on several; the name of the only one tells nothing."""
+    """Return the machine of each rank, or nothing if there is only one, whose name is no news."""
     return nodes if len({*nodes.values()}) > 1 else {}
 
 
 def rank_on(rank: int, node: str) -> str:
-    """`rank 1 on n2`, where the machine's name is known."""
+    """Return `rank 1 on n2`, or `rank 1` if the machine's name is unknown."""
     return f"rank {rank} on {node}" if node else f"rank {rank}"
 
 
 def ended_with(exit_code: int) -> str:
-    """`exit code 7`, or `killed by SIGKILL`."""
+    """Return the end in words: `exit code 7`, or `killed by SIGKILL`."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:
@@ -349,10 +354,11 @@ def ended_with(exit_code: int) -> str:
 
 
 class RunEnd(Document):
-    """What the processes of a run that failed say of its end.
+    """What the processes of a failed run report about its end.
 
-    `stopped`: the gate had ended every rank. `by_stop`: that is all that the command failed for.
-    `failed` are the exceptions, by name, that ranks ended with, `ranks` how each of several ended.
+    `stopped` means that the gate had ended every rank, and `by_stop` that the command failed only
+    because of that. `failed` are the names of exceptions that ended ranks. `ranks` says how each of
+    several ranks ended.
     """
 
     stopped: bool = False
@@ -363,11 +369,11 @@ class RunEnd(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """The code under test, exported: what was trained and whether it was all committed.
+    """The exported code under test, and whether all of it is committed.
 
-    `digest` covers names, modes and bytes of every file. `changed_files` names what differs from
-    the commit when a dirty tree was allowed. Where runs get less than all of it, `part` is the tree
-    that they get, and `part_digest` the digest of that.
+    `digest` covers names, modes and bytes of every file. `changed_files` lists what differs from
+    the commit when a dirty tree was allowed. If runs get only a part of it, `part` is the tree of
+    that part and `part_digest` its digest.
     """
 
     commit: str
@@ -380,5 +386,5 @@ class Snapshot:
 
     @property
     def given(self) -> Path:
-        """The tree that every run is a copy of."""
+        """The tree that every run gets a copy of."""
         return self.part or self.tree

@@ -1,4 +1,4 @@
-"""When what went on in a call: its trainings, and the gate's own work."""
+"""The timeline of a call: when its trainings ran, and when the gate itself worked."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gate.text.document import Document
 
 
 class OwnWork(StrEnum):
-    """What the gate itself does in a call until there is a verdict.
+    """What the gate itself does in a call before the verdict.
 
-    `PREPARING` is the call's beginning and, about a run, its folders; `KEEPING` looks at the
-    snapshots once more and writes the evidence.
+    `PREPARING` is the beginning of the call or, with a run, the making of its folders. `KEEPING`
+    checks the snapshots again and writes the evidence.
     """
 
     PREPARING = "preparing"
@@ -29,7 +29,7 @@ class OwnWork(StrEnum):
 class TimedRun(Document):
     """A run from the moment when it was let go to its end, in seconds since the call began.
 
-    `lane` tells apart runs that went at the same time.
+    `lane` distinguishes runs that went at the same time.
     """
 
     label: str
@@ -39,7 +39,7 @@ class TimedRun(Document):
 
 
 class OwnSpan(Document):
-    """A stretch of the gate's own work, in seconds since the call began; `about` names the run."""
+    """A span of the gate's own work, in seconds since the call began; `about` names the run."""
 
     work: OwnWork
     about: str = ""
@@ -50,9 +50,9 @@ class OwnSpan(Document):
 class Timeline(Document):
     """Where a call's time went, from its start to its verdict.
 
-    Of its `seconds` at least one run was going in `training_seconds`; `own_seconds` are the rest.
-    `runs` holds all of them, also those that failed or are not judged. `own` is what was measured
-    of the gate's own work, which may go on beside a run.
+    During `training_seconds` of its `seconds` at least one run was going; `own_seconds` are the
+    rest. `runs` has all runs, including those that failed or are not judged. `own` is the gate's
+    own measured work, which may overlap with a run.
     """
 
     seconds: float = Field(ge=0)
@@ -67,7 +67,7 @@ DECIMALS = 3
 
 
 class CallTime:
-    """Seconds since a call began, which is when this was made, and what they were spent on."""
+    """Measures how a call spends its time; the call begins when this object is made."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,16 +77,16 @@ class CallTime:
 
     @property
     def seconds(self) -> float:
-        """Since the call began."""
+        """The seconds since the call began."""
         return self.at(self._clock.seconds())
 
     def at(self, clock_seconds: float) -> float:
-        """The same for another moment of this clock."""
+        """Return the seconds from the call's beginning to another moment of the same clock."""
         return round(max(0.0, clock_seconds - self._start), DECIMALS)
 
     @contextmanager
     def own(self, work: OwnWork, about: str = "") -> Iterator[None]:
-        """The body is the gate's own work, however it ends; `about` names the run it is about."""
+        """Record the body as the gate's own work, however it ends; `about` names the run."""
         begun = self.seconds
         try:
             yield
@@ -96,16 +96,16 @@ class CallTime:
             self._own.append(span)
 
     def ran(self, label: str, *, begun_seconds: float, wall_seconds: float, lane: int = 0) -> None:
-        """A run has ended that was let go at `begun_seconds` and took `wall_seconds`."""
+        """Record a run that was let go at `begun_seconds` and took `wall_seconds`."""
         ended = round(begun_seconds + wall_seconds, DECIMALS)
         run = TimedRun(label=label, lane=lane, begun_seconds=begun_seconds, ended_seconds=ended)
         self._runs.append(run)
 
     def timeline(self) -> Timeline:
-        """Everything until now."""
+        """Return the timeline up to now."""
         runs = tuple(sorted(self._runs, key=lambda run: (run.begun_seconds, run.lane)))
         going = covered((run.begun_seconds, run.ended_seconds) for run in runs)
-        # a run's own clock may say a little more than lies between two looks at this one
+        # a run's own clock may show a little more than two readings of this one
         seconds = max([self.seconds, *(run.ended_seconds for run in runs)])
         return Timeline(
             seconds=seconds,
@@ -117,7 +117,7 @@ class CallTime:
 
 
 def covered(stretches: Iterable[Stretch]) -> float:
-    """How many seconds are in at least one stretch; what two share counts once."""
+    """Return how many seconds are in at least one stretch; overlaps count once."""
     total, reached = 0.0, float("-inf")
     for begun, ended in sorted(stretches):
         total += max(0.0, ended - max(begun, reached))

@@ -169,9 +169,9 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
     return warning(
         "left-out",
         message=f"not everything could be compared: {'; '.join(run.left_out[:SHOWN])}{rest}",
-        remedy="A change there shows only in the loss and the other tensors. Give the tensor "
-        "subclass a __tensor_flatten__ method, or let the script save its values as plain "
-        "tensors in train.checkpoint.",
+        remedy="A change there shows only in the loss and the other tensors. Let the script save "
+        "these values as plain tensors in train.checkpoint; a tensor subclass of your own can have "
+        "a __tensor_flatten__ method instead.",
     )
 
 

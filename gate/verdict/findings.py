@@ -106,7 +106,8 @@ def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Fin
     sentences = []
     if missing and resumability.model_alone:
         sentences.append(
-            f"{checkpoint} contains only the model: a resume lacks {joined(map(_lack, missing))}"
+            f"{checkpoint} contains no training state except tensors such as weights: a resume "
+            f"lacks {joined(map(_lack, missing))}"
         )
     elif missing:
         sentences.append(

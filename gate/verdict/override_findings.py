@@ -28,6 +28,7 @@ THREADED = (SourceKind.THREAD, SourceKind.DRAW, SourceKind.COMPLETION)
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
 # Filling new memory only makes more of a run repeatable, so changing this knob opens no order.
 HARMLESS = "memory_fill"
+HASH_SEED = "hash_seed"
 IN_THE_SCRIPT = "Remove that line, or set determinism.on_override to restore or fail."
 AT_IMPORT = (
     "A library does this while it is imported: set the value again after the import, or set "
@@ -55,7 +56,19 @@ def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tupl
 
 
 def _without_effect(override: Override, strict: tuple[RunEvidence, ...]) -> bool:
-    """Return whether a GPU setting was overridden although every run used the CPU."""
+    """Return whether an override changed nothing: a GPU knob on a CPU, or a shared hash seed.
+
+    Python reads the hash seed when it starts. Later the variable only affects child processes, and
+    these get the same number in each run.
+    """
+    if override.name == HASH_SEED:
+        given = {
+            again.after
+            for run in strict
+            for again in run.overrides
+            if again.name == HASH_SEED and again.place == override.place
+        }
+        return given == {override.after} and BY_NAME[HASH_SEED].accepts_value(override.after)
     return _of_gpus(override) and all(run.environment.parts.get("device") == CPU for run in strict)
 
 

@@ -104,7 +104,7 @@ def _other_reads(first: RunEvidence, second: RunEvidence) -> Iterator[Source]:
         }
         for reads in both
     ]
-    # If either run left out some reads, it may have read a missing file all the same.
+    # If either run left out some reads, a file that is missing there may have been read anyway.
     every = not any(map(_some_left_out, both))
     for path in dict.fromkeys((*both[0], *both[1])):
         was, now = (known.get(path, []) for known in stamps)

@@ -41,6 +41,7 @@ from gate.evidence.trace import (
     Claim,
     ExecutedLine,
     HowKnown,
+    NoTrace,
     RankTrace,
     ShownChange,
     TraceFinding,
@@ -59,8 +60,10 @@ def test_the_hunk_whose_numbers_fit_a_setting_is_shown(before: str, after: str) 
 
 def test_two_hunks_that_fit_are_no_proof() -> None:
     other = hunk("other.py", 3, "scale = 1", "scale = 2")
-    assert found(other, RATE, optimizer_settings=setting("0.001", "0.004")) is None
-    assert found(other, RATE, optimizer_settings=setting("0.0007", "0.0014")) is None
+    either = ShownChange(how=HowKnown.EITHER_OF_ALL, hunks=(other, RATE))
+    assert found(other, RATE, optimizer_settings=setting("0.001", "0.004")) == either
+    assert found(other, RATE, optimizer_settings=setting("0.0007", "0.0014")) == either
+    assert found(other, RATE, MODEL, optimizer_settings=setting("0.0007", "0.0014")) is None
 
 
 def test_the_very_numbers_of_a_setting_say_more_than_two_of_their_ratio() -> None:
@@ -95,7 +98,7 @@ def test_a_line_that_moved_is_one_change_and_never_shown_as_a_new_one() -> None:
     # another line in its place is no move, and neither is one that is put in twice
     _, other = moved("scheduler.step()", 44, 45)
     again = into.model_copy(update={"first": 60, "last": 60})
-    assert found(out, other) is None
+    assert found(out, other) == ShownChange(how=HowKnown.EITHER_OF_ALL, hunks=(out, other))
     assert found(out, into, again, suspects=(at,)) == ShownChange(
         how=HowKnown.NAMED, hunks=(out, into)
     )
@@ -105,7 +108,20 @@ def test_a_line_that_moved_is_one_change_and_never_shown_as_a_new_one() -> None:
 
 def test_of_a_change_that_is_not_wholly_known_nothing_is_the_only_part() -> None:
     assert found(MODEL, complete=False) is None
-    assert found(MODEL, DATA) is None
+    assert found(MODEL, DATA, complete=False) is None
+
+
+@pytest.mark.parametrize("reason", [None, *NoTrace])
+def test_of_two_changes_that_no_trace_could_tell_apart_either_may_be_the_cause(
+    reason: NoTrace | None,
+) -> None:
+    trace = TraceFinding(claim=Claim.NOT_FOUND, sentence="", reason=reason) if reason else None
+    answered = reason in {NoTrace.AGREE, NoTrace.EXPLAINED}
+    shown = found(MODEL, README, LOSS, trace=trace)
+    both = ShownChange(how=HowKnown.EITHER_OF_ALL, hunks=(MODEL, LOSS))
+    assert shown == (None if answered else both)
+    assert found(MODEL, LOSS, RATE, trace=trace) is None
+    assert found(MODEL, LOSS, drift=False, trace=trace) is None
 
 
 BESIDE = (

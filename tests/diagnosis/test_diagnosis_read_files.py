@@ -110,10 +110,12 @@ def test_a_file_is_read_only_where_a_run_says_so() -> None:
     read = shown_change(change, PLAIN, ("data.csv",), ".", drift=True)
     assert read == ShownChange(how=HowKnown.READ, hunks=(DATA,))
     # what no code explains is the file's, by its kind
-    assert by_its_files(CauseClass.CODE, only, change) is CauseClass.CODE
+    assert by_its_files(CauseClass.CODE, only, change) is None
     assert by_its_files(CauseClass.CODE, read, change) is CauseClass.DATA
     assert by_its_files(CauseClass.SEED, read, change) is CauseClass.SEED
-    assert by_its_files(CauseClass.CODE, read, Change(hunks=(DATA, MODEL))) is CauseClass.CODE
+    both = Change(hunks=(DATA, MODEL))
+    either = shown_change(both, PLAIN, ("data.csv",), ".", drift=True)
+    assert by_its_files(CauseClass.CODE, either, both) is None
     settings = Change(hunks=(hunk("conf/model.yaml", 3),))
     shown = shown_change(settings, PLAIN, ("conf/model.yaml",), ".", drift=True)
     assert by_its_files(CauseClass.CODE, shown, settings) is CauseClass.RUN_SETTINGS
@@ -151,7 +153,9 @@ def test_a_file_that_changed_what_was_parsed_is_settings_whatever_it_is_called()
     both = Change(hunks=(arguments, DATA))
     shown = shown_change(both, PLAIN, ("args.txt", "data.csv"), ".", drift=True)
     assert by_its_files(CauseClass.CODE, shown, both, parsed=True) is None
-    # nor of a file and code
+    # nor of a file and code, unless the code ran too late
+    shown = read_without_a_call(DATA, MODEL, changed_later=(MODEL,))
+    assert by_its_files(CauseClass.CODE, shown, Change(hunks=(DATA, MODEL))) is CauseClass.DATA
     shown = read_without_a_call(DATA, MODEL)
     assert by_its_files(CauseClass.CODE, shown, Change(hunks=(DATA, MODEL))) is None
     assert by_its_files(CauseClass.SEED, shown, Change(hunks=(DATA, MODEL))) is CauseClass.SEED

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traced_runs import TracedRuns, changed, line_of
+from trace_cases import call, trace, value
+from traced_runs import TRAINING, TracedRuns, changed, line_of
 
 from gate.diagnosis.touched_lines import with_changed_lines
 from gate.diagnosis.traces import compare_traces
-from gate.evidence.trace import Claim
+from gate.evidence.trace import Claim, Phase, RankTrace
 from gate.harness.tracing.places import OURS, WRAPPERS
 from gate.system.git.changes import ChangedLines
 
@@ -140,3 +141,41 @@ def test_the_settings_of_each_call_are_recorded(traced: TracedRuns) -> None:
 def test_each_file_that_hands_on_a_call_of_the_script_is_there() -> None:
     """By its name it is told from the harness's own work, which no trace shows."""
     assert {path.stem for path in Path(OURS).rglob("*.py")} >= set(WRAPPERS)
+
+
+LOOP = TRAINING[TRAINING.index("for step in range(3):") :]
+IN_A_THREAD = (
+    TRAINING.removesuffix(LOOP)
+    + "def train():\n"
+    + "".join(f"    {line}\n" for line in LOOP.splitlines())
+    + "trains = threading.Thread(target=train)\ntrains.start()\ntrains.join()\n"
+)
+
+
+def test_a_training_in_a_thread_of_its_own_is_followed_there(traced: TracedRuns) -> None:
+    head = changed("square().mean()", "square().mean() * 0.5", IN_A_THREAD)
+    (_, base), (_, (trace,)) = (traced.trace(text, lines=True) for text in (IN_A_THREAD, head))
+    found = compare_traces(base, (trace,), drift=True)
+    line = line_of(IN_A_THREAD, "square().mean()")
+    assert (found.claim, found.operator, found.line) == (Claim.CODE_PATH, "aten::mul", line)
+    assert line in [one.line for one in trace.lines]
+    again = compare_traces(base, traced.trace(IN_A_THREAD)[1], drift=True)
+    assert again.claim is Claim.NOT_FOUND
+    assert again.sentence.startswith("the traces of base and head agree in all of their ")
+
+
+def test_what_another_thread_does_beside_the_training_is_not_called_equal() -> None:
+    def run(beside: str) -> tuple[RankTrace]:
+        return (
+            trace(
+                call(0, "aten::mul", (), (value("a"),)),
+                call(1, "aten::add_", (value("a", 0),), (value("b"),), phase=Phase.OPTIMIZER),
+                call(2, "aten::sum", (), (value(beside),), thread=1),
+            ),
+        )
+
+    found = compare_traces(run("x"), run("y"), drift=True)
+    assert found.sentence == (
+        "the traces of base and head agree in all of their 2 operator calls of the thread that "
+        "trains"
+    )

@@ -285,7 +285,12 @@ def test_rows_that_python_shuffles_are_other_tensors_and_no_write_past_torch() -
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("other=14.0", "other=12.0"), ("value=1e-05, p=0.5", "value=2e-05, p=0.25")],
+    [
+        ("other=14.0", "other=12.0"),
+        ("value=1e-05, p=0.5", "value=2e-05, p=0.25"),
+        ("other=10", "other=9.9"),
+        ("other=0.5, alpha=2.5", "other=1, alpha=2"),
+    ],
 )
 def test_calls_may_differ_in_real_numbers_alone(before: str, after: str) -> None:
     found = _of_arguments(before, after)
@@ -308,6 +313,7 @@ def test_a_number_that_one_call_alone_is_given_is_none_that_changed() -> None:
     ("before", "after"),
     [
         ("n=48", "n=40"),
+        ("other=10, n=48", "other=9.9, n=40"),
         ("other=14.0, dim=0", "other=12.0, dim=1"),
         ("dtype=torch.float32", "dtype=torch.float64"),
         ("other=14.0", "other=14.0"),

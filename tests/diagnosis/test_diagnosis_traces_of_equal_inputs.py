@@ -216,3 +216,17 @@ def test_a_cast_that_moved_is_no_other_type_of_number() -> None:
     assert compared(base, head, drift=True).precision == ""
     once = trace(clamp, call(1, "aten::sin", (value("a"),), (value("z"),)))
     assert compared(base, once, drift=True).precision == "float32 instead of float64"
+
+
+@pytest.mark.parametrize("origin", Origin)
+def test_of_two_commits_that_repeat_themselves_no_value_is_laid_to_chance(origin: Origin) -> None:
+    taken = call(0, "aten::lift_fresh", (), (value(""),), origin=origin)
+    before, makers = ((taken,), (0,)) if origin else ((), ())
+    one, other = (
+        trace(*before, call(1, "aten::sum", (value(made, *makers),), (value(made * 2),)))
+        for made in "xy"
+    )
+    found = compared(one, other, drift=True)
+    assert found.claim is Claim.OUTSIDE_VALUE
+    assert found.remedy.startswith("Look at changes to ")
+    assert not compared(one, other).remedy.startswith("Look at changes to ")

@@ -128,3 +128,18 @@ def test_the_save_of_the_named_file_counts_and_not_another_one() -> None:
     assert _lacks(_without(Part.LOADER), carried) == []
     folder = _carried("torch", saves=(_saved("torch", 2, path="out/last.pt.tmp"),))
     assert _lacks(_without(Part.LOADER), folder) == ["position of the DataLoader"]
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ({Part.MODEL: ("/w",)}, "model or the average of its weights"),
+        ({Part.MODEL: ("/model",), Part.PROGRESS: ("/epoch",)}, "average of the weights"),
+    ],
+)
+def test_of_weights_alone_nobody_knows_whether_they_are_the_average(
+    places: dict[Part, tuple[str, ...]], expected: str
+) -> None:
+    names = ["state/model/0/w", "state/average/0/w"]
+    found = resumability(Contents(places=places), "swa.pt", {0: _carried()}, names, ())
+    assert expected in [lack.what for lack in found.lacks]

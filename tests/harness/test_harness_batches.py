@@ -46,6 +46,35 @@ while True:
 """
 
 
+IN_A_THREAD = """
+import queue, threading, torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batches = queue.Queue()
+def draw():
+    for batch in DataLoader(TensorDataset(torch.randn(12, 3), torch.randn(12, 1)), batch_size=4):
+        batches.put(batch)
+def train():
+    for _ in range(3):
+        x, y = batches.get()
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+"""
+AHEAD = f"{IN_A_THREAD}threading.Thread(target=draw).start()\ntrain()\n"
+IN_ONE = f"""{IN_A_THREAD}
+def both():
+    for batch in DataLoader(TensorDataset(torch.randn(12, 3), torch.randn(12, 1)), batch_size=4):
+        batches.put(batch)
+        (model(batch[0]) - batch[1]).square().mean().backward()
+        optimizer.step()
+only = threading.Thread(target=both)
+only.start()
+only.join()
+"""
+
+
 class Raising(OrderedDict[str, torch.Tensor]):
     """A batch of the training's own that answers nothing."""
 
@@ -69,6 +98,23 @@ def test_a_run_that_is_not_observed_counts_too(harness: Harness) -> None:
 def test_accumulated_batches_add_up_and_stand_once(harness: Harness) -> None:
     counted = steps(harness, ACCUMULATED, REPRO_GATE_MAX_STEPS="2")
     assert sorted(counted, reverse=True) == [(2, 8), (2, 0), (1, 8), (1, 0)]
+
+
+def test_what_a_thread_draws_ahead_is_counted_for_no_step(harness: Harness) -> None:
+    lines = harness.run(AHEAD).lines("steps")
+    assert [(line["step"], line["samples"], line["rows"]) for line in lines] == [
+        (1, None, 4),
+        (2, None, 4),
+        (3, None, 4),
+    ]
+    seen = [line["fingerprints"] for line in lines]
+    assert all("batch" not in one and "input" in one for one in seen)
+
+
+def test_a_thread_that_draws_and_trains_is_as_good_as_any(harness: Harness) -> None:
+    lines = harness.run(IN_ONE).lines("steps")
+    assert [(line["step"], line["samples"]) for line in lines] == [(1, 4), (2, 4), (3, 4)]
+    assert all("batch" in line["fingerprints"] for line in lines)
 
 
 def test_what_no_loader_put_together_has_no_size(harness: Harness) -> None:

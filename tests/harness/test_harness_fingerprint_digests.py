@@ -119,3 +119,31 @@ def test_the_structure_tells_names_and_not_the_order_in_which_a_set_gave_them() 
         )
     )
     assert given == reversed_ != weight_alone
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    [torch.func.vmap, torch.func.grad, lambda f: torch.func.vmap(torch.func.grad(f))],
+    ids=["vmap", "grad", "vmap of grad"],
+)
+def test_inside_a_transform_of_functions_the_whole_tensor_is_seen(
+    transformed: Callable[[Callable[[torch.Tensor], torch.Tensor]], object],
+) -> None:
+    def digest_inside(values: torch.Tensor) -> str:
+        digests = []
+
+        def function(inner: torch.Tensor) -> torch.Tensor:
+            digests.append(batch_digest(inner))
+            return inner.square().sum()
+
+        transformed(function)(values)  # type: ignore[operator] # whatever it gives is called
+        (found,) = digests
+        return found
+
+    one = torch.arange(6.0).view(2, 3)
+    if transformed is torch.func.grad:
+        one = one.T
+    other = one.clone()
+    other[1, 1] += 1
+    assert digest_inside(one) == digest_inside(one.clone()) == batch_digest(one.contiguous())
+    assert digest_inside(one) != digest_inside(other)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 
 from gate.harness.output import Problems
@@ -53,3 +55,20 @@ def test_time_is_spent_on_the_groups_that_are_due_and_on_no_other() -> None:
     for group in GROUPS:
         assert spans_of_second_step(group) == {group}
     assert spans_of_second_step(BATCH, RANDOM, TENSORS) == {BATCH, RANDOM, TENSORS}
+
+
+def test_a_generator_that_is_drawn_from_once_in_many_steps_counts_where_few_are_observed() -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    order = TensorOrder()
+    order.learn(model)
+    observer = Observer(OnlyDue(), Problems(), StepClock())
+    looks = 0
+    for step in range(1, 101):
+        if step % 30 == 0:
+            random.seed(step)
+        looks += observer.generators.due(step)
+        optimizer.step()
+        observer.after(optimizer, step, order).finish()
+    assert observer.generators.drawn == {"python"}
+    assert looks < 20

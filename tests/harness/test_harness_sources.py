@@ -221,6 +221,22 @@ open("elsewhere.csv", "w").close()
 """
 
 
+READS_DATABASES = """
+import os, sqlite3, torch
+for name in ("rows.db", "file:more.db?mode=rw", ":memory:"):
+    sqlite3.connect(name, uri=name.startswith("file:")).close()
+weight = torch.nn.Parameter(torch.ones(1))
+weight.square().sum().backward()
+torch.optim.SGD([weight], lr=0.1).step()
+"""
+
+
+def test_a_database_of_the_change_that_is_read_is_told(harness: Harness) -> None:
+    outcome = harness.run(READS_DATABASES, REPRO_GATE_CHANGED="rows.db:more.db:other.db")
+    told = [str(one["call"]) for one in _told(outcome) if one["kind"] == "opened"]
+    assert sorted(told) == ["more.db", "rows.db"]
+
+
 def test_files_of_the_change_that_are_read_are_told_once(harness: Harness) -> None:
     changed = ("data.csv", "conf/a.json", "conf/b.json", "unread.csv", "written.csv", "gone.csv")
     outcome = harness.run(READS_ITS_OWN, REPRO_GATE_CHANGED=":".join(changed))

@@ -34,6 +34,10 @@ def test_why_it_was_chosen_is_told() -> None:
     ("text", "why"),
     [
         (GUARDED, "imports torch and calls backward()"),
+        (
+            "import torch\ndef step(e, b): loss.backward()\nEngine(step).run(loader)\n",
+            "imports torch and calls backward()",
+        ),
         ("import lightning as L\nL.Trainer().fit(m)\nfor x in y: ...\n", "calls fit()"),
         (
             "from transformers import Trainer\ndef main(): Trainer().train()\nmain()\n",

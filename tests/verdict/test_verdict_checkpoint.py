@@ -37,9 +37,12 @@ def test_each_part_is_named_with_the_line_that_uses_it() -> None:
     assert (finding.code_place.file, finding.code_place.line) == ("train.py", 7)
 
 
-def test_weights_alone_may_be_meant_so() -> None:
+def test_weights_alone_may_be_meant_so_and_no_tensor_is_taken_for_a_model() -> None:
     finding = _finding(STEP, model_alone=True)
-    assert finding.message == "last.pt contains only the model: a resume lacks the step or epoch"
+    assert finding.message == (
+        "last.pt contains no training state except tensors such as weights: a resume lacks the "
+        "step or epoch"
+    )
     assert finding.remedy.startswith("No action needed if it only serves inference.")
 
 

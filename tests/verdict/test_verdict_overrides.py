@@ -57,6 +57,17 @@ def test_a_setting_of_gpus_that_a_training_on_a_cpu_changes_is_no_finding(
     assert told == expected
 
 
+@each_row(
+    ("value", "again", "expected"),
+    [("0", "0", 0), ("1234", "1234", 0), ("0", "1", 1), ("random", "random", 1), ("", "", 1)],
+)
+def test_a_hash_seed_that_is_one_number_in_each_run_changed_nothing(
+    value: str, again: str, expected: int
+) -> None:
+    runs = [run(override(name="hash_seed", before="42", after=one)) for one in (value, again)]
+    assert len(override_findings(tuple(runs), repeats=True)) == expected
+
+
 def test_an_untouched_run_has_no_finding() -> None:
     assert found() == override_findings((), repeats=True) == ()
 

@@ -1,1 +1,1 @@
-"""The knobs of a process, set and read back, and every override of them by the training."""
+"""A process's knobs, set and read back, and every override of them by the training."""

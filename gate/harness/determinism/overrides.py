@@ -1,17 +1,19 @@
-"""Watches the knobs that the harness has set: who overrides them, where, and at which step.
+"""Watches the knobs that the harness has set: which line overrides one, and at which step.
 
-A setting that was overridden and restored within one step is recorded as `closed`: around one
-operator `use_deterministic_algorithms(False)` is legal, and what lies between is a suspended
-determinism. One that still stands at the end of the step is told then. Under `restore` a switch is
-put back at once, except for that one, which is put back at the end of the step.
+A setting that was overridden and restored within one step is recorded as `closed`. That is legal
+for `use_deterministic_algorithms(False)` around one operator: the lines in between are a suspended
+determinism. A setting that is still overridden at the end of the step is reported then. Under
+`restore` a switch is set again at once. Deterministic algorithms are the exception: they are set
+again at the end of the step.
 
-Variables are judged at the end of a step only: libraries empty the environment and fill it again
-around a call (`mock.patch.dict`, `clear_environment` of accelerate), and no code that reads them
-later sees that. What is started meanwhile without one is reported by `children.py`.
+Variables are judged at the end of a step only. Libraries empty the environment and fill it again
+around a call (`mock.patch.dict`, `clear_environment` of accelerate). Code that reads a variable
+later sees no difference. `children.py` reports a process that is started meanwhile without a
+variable.
 
-Each hook is a function in the place of the plain one, which it calls. That alone would not be
-enough: C code and a setter that a version of torch adds pass by every hook, so the guard reads all
-settings again at the end of each step.
+Each hook replaces a function and calls the plain one. Hooks alone are not enough: C code, and a
+setter that a new version of torch adds, pass by all of them. So the guard reads all settings again
+at the end of each step.
 """
 
 from __future__ import annotations
@@ -42,17 +44,18 @@ from .process_knobs import KEEP, OFF, SWITCHES, requested
 
 MAX_LINES = 200
 MAX_LINES_OF_ONE_PLACE = 3
-# Of the lines of all kinds: a data set may make a generator for each of its samples.
+# included in `MAX_LINES`; a data set may create a generator for each of its samples
 MAX_PRIVATE_LINES = 100
 MAX_TEXT = 200
 
 
 class OverrideEvent(NamedTuple):
-    """One override. `closed`: the script reverted it within the step; `restored`: the harness did.
+    """One override of a knob, or one seeding.
 
-    `importing`: a library did it while the line imported it. `scope` is `global` or `private` for a
-    seed: whether it went to a common generator or to a generator of the script's own. `stack` holds
-    the user's innermost frames as text.
+    `closed` is true if the script reverted it within the step, `restored` if the harness did.
+    `importing` is true if a library did it while the line imported that library. `scope` belongs to
+    a seed: `global` for a common generator, `private` for one of the script's own. `stack` has the
+    user's innermost frames as text.
     """
 
     kind: str
@@ -69,12 +72,12 @@ class OverrideEvent(NamedTuple):
 
     @property
     def private(self) -> bool:
-        """Whether no common generator was touched."""
+        """Whether only a generator of the script's own was seeded."""
         return self.scope == "private"
 
 
 class OverrideLog:
-    """Writes events as they come; `total` counts those that were not written, too."""
+    """Writes events as they come; `total` also counts those beyond the limits."""
 
     def __init__(self, output: Output) -> None:
         self.total = 0
@@ -85,15 +88,16 @@ class OverrideLog:
         self._lock = threading.Lock()
 
     def add(self, event: OverrideEvent) -> None:
-        """Count an event and write its line, unless its place or the log has had enough.
+        """Count an event and write its line, unless its place or the log has reached a limit.
 
-        `OSError` when it cannot be written.
+        Raises `OSError` when it cannot be written.
         """
         with self._lock:
             self.total += 1
             key = (event.kind, event.name, event.after, str(event.place))
             if event.scope is not None:
-                # each seed is another value; one line with a thousand of them is one place
+                # Ignore the value of a seed: a line that seeds with a thousand numbers is one
+                # place.
                 key = (event.kind, event.name, "", str(event.place))
             self._of_place[key] += 1
             if self._of_place[key] > MAX_LINES_OF_ONE_PLACE or self._written >= MAX_LINES:
@@ -128,7 +132,10 @@ _NOBODY = Caller(CodeLine(), through_context=False, importing=False)
 
 
 class GuardedSetting(NamedTuple):
-    """A setting: how it is read, put back, and what it should be; the name of a variable."""
+    """A setting: its kind, the value it should have, and how to read and set it.
+
+    `variable` is the name of an environment variable; empty for a switch.
+    """
 
     kind: str
     expected: str
@@ -138,7 +145,10 @@ class GuardedSetting(NamedTuple):
 
 
 class Guard:
-    """`report` takes each event, `step` gives the number of the step that is being worked on."""
+    """Compares settings with their expected values and reports overrides.
+
+    `report` takes each event; `step` returns the number of the step in progress.
+    """
 
     def __init__(
         self,
@@ -164,11 +174,11 @@ class Guard:
         self._reported: set[str] = set()
 
     def reading(self, name: str) -> str:
-        """The setting as it is now."""
+        """Return the present value of the setting."""
         return self._settings[name].read()
 
     def note_change(self, name: str, before: str, frame: FrameType | None) -> None:
-        """Somebody called what sets this; `before` is what it was."""
+        """Handle a call of a setter of this setting; `before` is its value before the call."""
         setting = self._settings[name]
         after = setting.read()
         if after == before:
@@ -182,12 +192,14 @@ class Guard:
             setting.set(setting.expected)
             self._report(event._replace(restored=True))
         elif name not in self._open:
-            # told when it is taken back, or else when the step ends: only then it is known which
+            # Reported when the script takes it back, or else at the end of the step: only then is
+            # it clear whether it is a suspension.
             self._open[name] = event
 
     def poll(self) -> None:
-        """At the end of a step: record what is still overridden, and what no hook saw."""
+        """At the end of a step, report settings that are still overridden, hook or not."""
         polled = self._settings
+        # the environment is unchanged, so reading the switches is enough
         if not self._open and not self._reported and self._variables_stand():
             polled = self._switches
         for name, setting in polled.items():
@@ -196,7 +208,7 @@ class Guard:
                 if name in self._open or name in self._reported:
                     self._close(name)
                 continue
-            # one that no hook saw has no line: C code did it, or a setter that is not known
+            # No hook saw it, so there is no line: C code did it, or an unknown setter.
             event = self._open.setdefault(name, self._event(name, setting.expected, now, None))
             if name not in self._reported:
                 self._reported.add(name)
@@ -206,12 +218,15 @@ class Guard:
                 self._forget(name)
 
     def _variables_stand(self) -> bool:
-        """Whether all variables are as wanted; one by one by name they would be most of a poll."""
+        """Whether all variables have their values, in one pass over the environment's own table.
+
+        Reading them one by one by name would take most of the time of a poll.
+        """
         held: dict[bytes, bytes] = getattr(os.environ, "_data", {})
         return all(held.get(variable, b"") == asked for variable, asked in self._variables)
 
     def _close(self, name: str) -> None:
-        """The setting is as it should be again."""
+        """Note that the setting has its expected value again."""
         unseen = self._settings[name].kind == ENVIRONMENT
         if name in self._open and name not in self._reported and not unseen:
             self._report(self._open[name]._replace(closed=True))
@@ -229,7 +244,7 @@ class Guard:
 
 
 def guarded_variable(variable: str, expected: str) -> GuardedSetting:
-    """A variable of this process; an absent one reads as the empty text."""
+    """Return a guarded environment variable; an absent one reads as the empty text."""
 
     def put(text: str) -> None:
         os.environ[variable] = text
@@ -239,8 +254,8 @@ def guarded_variable(variable: str, expected: str) -> GuardedSetting:
     )
 
 
-# The setters of torch through which its public functions, properties and contexts go. One that a
-# version of torch lacks is passed over: the poll at each step still sees the setting.
+# The C setters that torch's public functions, properties and contexts call. One that this version
+# lacks is skipped: the poll at each step still reads the setting.
 SETTERS: Final = {
     "deterministic_algorithms": "_set_deterministic_algorithms",
     "memory_fill": "_set_deterministic_fill_uninitialized_memory",
@@ -250,7 +265,7 @@ SETTERS: Final = {
     "attention_flash": "_set_sdp_use_flash",
     "attention_mem_efficient": "_set_sdp_use_mem_efficient",
 }
-# Properties of torch.backends that hold on to a setter of their own.
+# properties of torch.backends that keep a reference to a setter of their own
 PROPERTIES: Final = {"cudnn_deterministic": "deterministic", "cudnn_benchmark": "benchmark"}
 SEEDING: Final = (
     (torch, "manual_seed"),
@@ -260,17 +275,17 @@ SEEDING: Final = (
     (torch.cuda, "seed"),
     (torch.cuda, "seed_all"),
 )
-# `seed` takes one from the machine.
+# `seed` takes a number from the machine
 GENERATOR_METHODS: Final = ("manual_seed", "seed")
 _cudnn: Final[Any] = torch.backends.cudnn
-# Bound before it is hooked, so that putting it back is never taken for another turn.
+# taken before it is hooked, so that restoring threads is not reported as an override
 _set_num_threads: Final = torch.set_num_threads
 CLOCK: Final = "clock"
 ALIASES: Final = ("manual_seed", "seed")  # of torch, in torch.random
 
 
 def guarded_settings(settings: HarnessSettings) -> dict[str, GuardedSetting]:
-    """What the guard is to keep: every knob with a word of its own, and the threads."""
+    """Return what the guard watches: every knob with a value of its own, and the threads."""
     knobs = requested(settings)
     guarded = {
         name: GuardedSetting("switch", knobs[name], switch.read, switch.set)
@@ -290,7 +305,7 @@ def guarded_settings(settings: HarnessSettings) -> dict[str, GuardedSetting]:
 
 
 def install(guarded: dict[str, GuardedSetting], guard: Callable[[], Guard | None]) -> None:
-    """Hook the setters; `guard` gives the one of this process, a forked child's its own."""
+    """Hook the setters; `guard` returns the guard of this process, also in a forked child."""
     for name in guarded:
         if name in SETTERS:
             _hook(torch._C, SETTERS[name], name, guard)  # noqa: SLF001 - the public ones end here
@@ -301,9 +316,10 @@ def install(guarded: dict[str, GuardedSetting], guard: Callable[[], Guard | None
 
 
 def hook_seeds(report: Callable[[OverrideEvent], None], step: Callable[[], int]) -> None:
-    """Report every seeding, also those from before torch was imported."""
+    """Report every seeding, including those from before torch was imported."""
     for owner, name in SEEDING:
         seed_hooks.hook(owner, name)
+    # torch.random exports the same functions, which would still be the plain ones
     for name in ALIASES:
         setattr(torch.random, name, getattr(torch, name))
 
@@ -320,13 +336,13 @@ def hook_seeds(report: Callable[[OverrideEvent], None], step: Callable[[], int])
 
 
 def _hooked_generator(plain: Callable[..., Any]) -> Any:
-    """`seed` or `manual_seed` of `torch.Generator`, which also reports the call."""
+    """Return `seed` or `manual_seed` of `torch.Generator` with a report of the call."""
     seeds_itself = plain.__name__ == "seed"
 
     def seeding(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = plain(self, *args, **kwargs)
         frame = calling_frame(1)
-        # what torch does for a function of its own is reported there
+        # a function of torch that seeds through this method reports the call itself
         if not called_by_torch(frame):
             private = self is not torch.default_generator
             call = seed_hooks.SeedCall(
@@ -343,15 +359,16 @@ def _hooked_generator(plain: Callable[..., Any]) -> Any:
 
 
 def _hooked_setter(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | None]) -> Any:
-    """The setter, with the guard told of what it changed."""
+    """Return the setter with a note to the guard about what it changed."""
 
     def setter(*args: Any, **kwargs: Any) -> Any:
-        # Torch gives each of its data workers one thread.
+        # torch itself gives each of its data workers one thread
         of_worker = name == "threads" and called_by_torch(calling_frame(1))
         active = None if of_worker else guard()
         if active is None:
             return plain(*args, **kwargs)
-        # read before and after, not taken from the arguments: torch may refuse, or set it already
+        # Read before and after instead of looking at the arguments: torch may refuse them, or have
+        # that value already.
         before = active.reading(name)
         result = plain(*args, **kwargs)
         active.note_change(name, before, calling_frame(1))
@@ -369,14 +386,14 @@ def _hook(owner: Any, attribute: str, name: str, guard: Callable[[], Guard | Non
 
 
 def _hook_property(attribute: str, name: str, guard: Callable[[], Guard | None]) -> None:
-    # looked up in the class, where it is the property's own object and not the value of the flag
+    # in the class this is the property object; in an instance it would be the value of the flag
     held = vars(type(_cudnn)).get(attribute)
     if held is not None and hasattr(held, "setter"):
         held.setter = _hooked_setter(held.setter, name, guard)
 
 
 def _hook_environ(names: dict[str, str], guard: Callable[[], Guard | None]) -> None:
-    """Hook assignments to `os.environ` in its own class: every way of writing ends there."""
+    """Hook assignments to `os.environ` in its class, where every way to write ends."""
     kind: Any = type(os.environ)
     for method in ("__setitem__", "__delitem__"):
         setattr(kind, method, _hooked_write(getattr(kind, method), names, guard))
@@ -386,6 +403,7 @@ def _hooked_write(
     plain: Callable[..., None], names: dict[str, str], guard: Callable[[], Guard | None]
 ) -> Callable[..., None]:
     def write(self: Any, key: Any, *value: Any) -> None:
+        # scripts write many variables: only those of knobs cost more than this look-up
         name = names.get(key) if isinstance(key, str) else None
         active = guard() if name is not None else None
         if name is None or active is None:

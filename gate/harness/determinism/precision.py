@@ -1,7 +1,8 @@
-"""Switches of precision that are no knobs of the gate: who changes them on the way, and where.
+"""Reports switches of precision that are no knobs of the gate and change during a training.
 
-What a script sets and leaves is its own choice and equal in every run; told is what changes. Of
-some the setters are hooked, which gives the line; all are read again at the end of each step.
+A value that a script sets once and keeps is its own choice and equal in every run, so only changes
+are reported. Setters are hooked where possible, which gives the line. All switches are read again
+at the end of each step.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ READERS: Final[dict[str, Callable[[], str]]] = {
     "float32_matmul_precision": torch.get_float32_matmul_precision,
     "default_dtype": lambda: str(torch.get_default_dtype()).removeprefix("torch."),
 }
-# looked at where the model is called: a context is over at the end of a step
+# read where the model is called: an autocast context is over at the end of a step
 IN_FORWARD: Final[dict[str, Callable[[], str]]] = {
     f"autocast on {device}": _autocast(device) for device in ("cpu", "cuda")
 }
@@ -49,28 +50,28 @@ FLUSH_DENORMAL: Final = "torch.set_flush_denormal"
 
 
 class Precision:
-    """What the switches were when they were looked at last."""
+    """Remembers the value that each switch had when it was last read."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
         self._flush = "off"
 
     def poll(self, readers: dict[str, Callable[[], str]], frame: FrameType | None = None) -> None:
-        """Tell each switch that is another than last time; the first look tells nothing."""
+        """Report each switch that changed since the last call; the first call only remembers."""
         for name, read in readers.items():
             now = read()
             if self._last.get(name) != now:
                 self.note(name, now, frame)
 
     def note(self, name: str, now: str, frame: FrameType | None) -> None:
-        """A switch reads so now."""
+        """Remember the present value of a switch, and report it if it changed."""
         before = self._last.get(name, now)
         self._last[name] = now
         if now != before:
             _tell(name, before, now, frame)
 
     def flush_denormal(self, on: object, frame: FrameType) -> None:
-        """Torch has no way to read this one."""
+        """Note a call of `torch.set_flush_denormal`, since torch cannot read this switch."""
         now = "on" if on else "off"
         if now != self._flush:
             _tell(FLUSH_DENORMAL, self._flush, now, frame)
@@ -88,19 +89,21 @@ PRECISION_SWITCHES: Final = Precision()
 
 
 def install() -> None:
-    """Hook the setters and take what the switches are now."""
+    """Hook the setters and remember the present values."""
     PRECISION_SWITCHES.poll(READERS)
     for name, attribute in SETTERS.items():
         plain = getattr(_C, attribute, None)
         if plain is not None:
             setattr(_C, attribute, _hooked(plain, name))
     mkldnn: Any = vars(type(torch.backends.mkldnn)).get("enabled")
+    # the property keeps its own reference to the setter, so replacing the name is not enough
     if hasattr(mkldnn, "setter"):
         mkldnn.setter = _C._set_mkldnn_enabled  # noqa: SLF001 - the property holds on to it
     plain_flush = torch.set_flush_denormal
 
     def set_flush_denormal(mode: bool) -> bool:  # noqa: FBT001 - torch's signature
         taken = plain_flush(mode)
+        # `taken` is False on a CPU without support, where nothing changes
         PRECISION_SWITCHES.flush_denormal(taken and mode, calling_frame(1))
         return taken
 

@@ -1,7 +1,7 @@
-"""The knobs of this process: what each mode asks for, set and read back.
+"""The knobs of this process: what each mode asks for, how to set it and read it back.
 
-The gate has the same table with sources and checks (gate/settings/knobs.py); it cannot
-be imported here, and a test ties the two together.
+The gate has the same table with sources and checks (gate/settings/knobs.py). That module cannot be
+imported here, so a test compares the two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IEEE: Final = "ieee"
 TF32: Final = "tf32"
 UNSET: Final = "none"
 
-# Untyped parts of torch, seen through untyped names.
+# Parts of torch without type annotations, under untyped names.
 _C: Final[Any] = torch._C  # noqa: SLF001 - the public setters import the compiler, which takes seconds
 _cudnn: Final[Any] = torch.backends.cudnn
 _matmul: Final[Any] = torch.backends.cuda.matmul
@@ -34,7 +34,7 @@ SEEDS = ("seed_python", "seed_numpy", "seed_torch", "seed_cuda", "seed_workers")
 
 
 class Switch(NamedTuple):
-    """A switch of torch: its word in strict mode, how it is read and set, both in words."""
+    """A switch of torch: its value in strict mode, and how to read and set it, all as words."""
 
     strict: str
     read: Callable[[], str]
@@ -57,14 +57,14 @@ def _attribute(strict: str, owner: Any, name: str) -> Switch:
 
 
 def _precision(owner: Any, *parts: Any) -> Switch:
-    """TF32 or not, set by the old flag of `owner` and read from the new names of its `parts`.
+    """Return the switch for TF32, set by `owner`'s old flag and read by the new names of `parts`.
 
-    The old flag sets the new names too. The other way round torch raises from then on whenever the
-    old one is read, which `torch.backends.cudnn.flags` and inductor do.
+    Setting the old flag sets the new names too. After setting a new name, torch raises whenever the
+    old flag is read, which `torch.backends.cudnn.flags` and inductor do.
     """
 
     def put(word: str) -> None:
-        # some versions of torch ask for the new names here, once
+        # some versions of torch warn once here, recommending the new names
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             owner.allow_tf32 = word == TF32
@@ -77,7 +77,7 @@ def _precision(owner: Any, *parts: Any) -> Switch:
 
 
 def _precision_word(precision: str) -> str:
-    """Where nothing is set, at no level, torch computes in full float32."""
+    """Return `ieee` for a setting that is unset at every level: then torch uses full float32."""
     return IEEE if precision == UNSET else precision
 
 
@@ -94,11 +94,12 @@ def _put_algorithms(word: str) -> None:
     _set_algorithms(word != OFF, warn_only=word == WARN)
 
 
-# Bound before they are hooked, so that the harness's own setting is never taken for the user's.
+# The C functions are taken before they are hooked, so that the harness's own setting is not
+# reported as the script's.
 SWITCHES: Final = {
     "deterministic_algorithms": Switch(ON, _read_algorithms, _put_algorithms),
-    # torch fills new memory as soon as deterministic algorithms are on; that hides a read of memory
-    # that nobody wrote, which is a fault to be found (torch.utils.deterministic)
+    # With deterministic algorithms torch fills new memory. That would hide a read of uninitialised
+    # memory, which is a fault that the gate should find (torch.utils.deterministic).
     "memory_fill": _flag(
         OFF,
         lambda: _new_memory.fill_uninitialized_memory,
@@ -106,7 +107,7 @@ SWITCHES: Final = {
     ),
     # only algorithms that cuDNN itself calls deterministic (PyTorch, Reproducibility)
     "cudnn_deterministic": _flag(ON, _C._get_cudnn_deterministic, _C._set_cudnn_deterministic),  # noqa: SLF001 - see above
-    # it times the algorithms and takes the fastest: a choice by the clock
+    # benchmarking times the algorithms and takes the fastest, so the clock decides
     "cudnn_benchmark": _flag(OFF, _C._get_cudnn_benchmark, _C._set_cudnn_benchmark),  # noqa: SLF001 - see above
     "attention_cudnn": _flag(OFF, torch.backends.cuda.cudnn_sdp_enabled, _C._set_sdp_use_cudnn),  # noqa: SLF001 - see above
     "attention_flash": _flag(KEEP, torch.backends.cuda.flash_sdp_enabled, _C._set_sdp_use_flash),  # noqa: SLF001 - see above
@@ -117,20 +118,20 @@ SWITCHES: Final = {
     ),
     "fp32_matmul": _precision(_matmul, _matmul),
     "fp32_cudnn": _precision(_cudnn, _cudnn.conv, _cudnn.rnn),
-    # precision changes a result and not whether it repeats: told, and left to the user
+    # Precision changes a result but not whether it repeats: recorded, and left to the user.
     "reduced_fp16": _attribute(KEEP, _matmul, "allow_fp16_reduced_precision_reduction"),
     "reduced_bf16": _attribute(KEEP, _matmul, "allow_bf16_reduced_precision_reduction"),
 }
 
 
 def requested(settings: HarnessSettings) -> dict[str, str]:
-    """Knob to word for every seed and switch, and knob to text for the variables given."""
+    """Return the value of each seed, switch and given variable, by knob."""
     table = dict.fromkeys(SEEDS, ON)
     strict = settings.strict or settings.operator_audit
     table |= {name: row.strict if strict else KEEP for name, row in SWITCHES.items()}
     table |= settings.knobs
     if settings.warn_only and table["deterministic_algorithms"] == ON:
-        # where the harness itself counts or refuses, torch is to tell and not to raise
+        # the harness counts or refuses operators itself, so torch must warn and not raise
         table["deterministic_algorithms"] = WARN
     return table
 
@@ -141,7 +142,7 @@ _backends: Final[Any] = torch.backends
 
 
 def apply(settings: HarnessSettings, problems: Problems) -> None:
-    """Seed torch, set its threads, and every switch that has a word of its own."""
+    """Seed torch, set its threads and every switch with a value of its own."""
     knobs = requested(settings)
     if knobs["seed_workers"] == ON or not is_worker():
         with problems.noting("seeding torch"):
@@ -159,7 +160,7 @@ def _on(knobs: Readings) -> bool:
 
 
 def _seed(seed: int, *, torch_too: bool, cuda_too: bool) -> None:
-    # it seeds every device as well; before CUDA has started, that waits for the start
+    # `torch.manual_seed` seeds every device too; before CUDA has started, it does so at the start
     if torch_too and cuda_too:
         torch.manual_seed(seed)
     elif torch_too:
@@ -169,9 +170,10 @@ def _seed(seed: int, *, torch_too: bool, cuda_too: bool) -> None:
 
 
 def read_back(problems: Problems) -> Readings:
-    """Every setting as torch reports it now, including those that the harness never sets.
+    """Return every setting as torch reports it now, including those that the harness never sets.
 
-    Torch refuses some readings after old and new names of a setting were mixed: told as such.
+    After old and new names of a setting were mixed, torch refuses some readings. The text then says
+    so.
     """
     readings: Readings = {}
     readers = {name: switch.read for name, switch in SWITCHES.items()} | _READERS
@@ -185,12 +187,12 @@ def read_back(problems: Problems) -> Readings:
 
 
 def variables() -> Readings:
-    """The knobs' variables as this process has them."""
+    """Return the knobs' variables as they are in this process."""
     return {name: os.environ[name][:200] for name in VARIABLES.values() if name in os.environ}
 
 
 def not_as_asked(settings: HarnessSettings, readings: Readings) -> list[str]:
-    """One sentence for each reading that is not what was asked for."""
+    """Return one sentence for each setting that differs from what was asked for."""
     knobs = requested(settings)
     asked = {name: knobs[name] for name in SWITCHES if knobs[name] != KEEP}
     asked["threads"] = str(settings.threads)
@@ -205,7 +207,7 @@ def not_as_asked(settings: HarnessSettings, readings: Readings) -> list[str]:
 
 
 def seed_of_cuda() -> str:
-    """A seed given before CUDA starts waits for its start."""
+    """Return CUDA's seed; a seed given before CUDA starts takes effect only at its start."""
     return str(torch.cuda.initial_seed()) if cuda.in_use() else "CUDA not started"
 
 

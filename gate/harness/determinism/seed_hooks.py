@@ -1,9 +1,9 @@
-"""Hooks into whatever seeds a random generator: with which number, and from which line.
+"""Hooks the functions that seed a random generator: with which number, and from which line.
 
-Both the common generators and generators of the script's own (`random.Random`, `RandomState`,
-`default_rng`) count. `random` and `numpy.random` are hooked from their import on, often long before
-torch: calls until then wait for a subscriber. Imported by processes without torch too, so nothing
-heavy is imported here.
+Both the common generators and the script's own (`random.Random`, `RandomState`, `default_rng`) are
+covered. `random` and `numpy.random` are hooked from their import on, often long before torch, so
+calls wait for a subscriber. Processes without torch import this module too, so it imports nothing
+heavy.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ MAX_WAITING = 1000
 MAX_VALUE = 100
 CLOCK_UNITS = (1, 1_000, 1_000_000, 1_000_000_000)
 WRAPPED_UNITS = CLOCK_UNITS[:2]  # finer ones, cut to 32 bits, are anywhere within two seconds
+# the script read the clock a moment before the seed is compared with it
 NEAR_SECONDS = 2
 NOT_GIVEN = "none given"
-# of reinforcement learning; between its frame and NumPy's stand one or two
+# packages for reinforcement learning; up to `ENVIRONMENT_FRAMES` frames below theirs NumPy is
+# called
 ENVIRONMENTS = frozenset(("gymnasium", "gym"))
 ENVIRONMENT_FRAMES = 4
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
 
 
 class SeedCall:
-    """One call: `entropy` says that the number came from the machine, or by `clock` from that.
+    """One seeding of a generator.
 
-    `private`: it went to a generator of the script's own; `importing`: a library did it while the
+    `entropy` is true if the number came from the machine, and `clock` if it was the time. `private`
+    is true for a generator of the script's own. `importing` is true if a library seeded while the
     line imported it.
     """
 
@@ -54,36 +57,39 @@ class SeedCall:
         caller = caller_of(frame)
         self.generator = generator
         self.value = _shown(value)
+        # the script passes a number, but that number is the time
         self.clock = not entropy and from_clock(value)
         self.entropy = entropy or self.clock
         self.private = private
         self.place = caller.place
         self.importing = caller.importing
+        # the package's own line first: the user's may only loop over what the package creates
         self.stack = (*through_library(frame), *user_stack(frame))[:STACK_DEPTH]
 
 
 def _shown(value: object) -> str:
-    """A seed as text; of an object that is no number only its type, since others show addresses."""
+    """Return a seed as text, or only its type if it is no number: `str` may show an address."""
     plain = type(value).__module__ in {"builtins", "numpy", "numpy.random.bit_generator"}
     return " ".join(str(value).split())[:MAX_VALUE] if plain else f"[{type(value).__name__}]"
 
 
 class SeedCalls:
-    """Calls for the subscriber; until there is one, they wait."""
+    """Passes calls to the subscriber; keeps them until there is one."""
 
     def __init__(self) -> None:
         self._waiting: list[SeedCall] = []
         self._callback: Callable[[SeedCall], None] | None = None
 
     def report(self, call: SeedCall) -> None:
-        """Hand a call on, or keep it."""
+        """Pass on a call, or keep it."""
         if self._callback is not None:
             self._callback(call)
+        # the subscriber comes with torch, which many processes never import
         elif len(self._waiting) < MAX_WAITING:
             self._waiting.append(call)
 
     def subscribe(self, callback: Callable[[SeedCall], None]) -> None:
-        """Hand over everything that has waited, and all that comes."""
+        """Pass all waiting calls, and each later one, to `callback`."""
         self._callback = callback
         for call in self._waiting:
             callback(call)
@@ -94,7 +100,7 @@ SEED_CALLS = SeedCalls()
 
 
 def hook_module(module: ModuleType) -> None:
-    """Hook what seeds the generators of `random` or `numpy.random`, and what makes generators."""
+    """Hook functions of `random` or `numpy.random` that seed or create generators."""
     hook(module, "seed")
     if module.__name__ == "random":
         _hook_random_class(module)
@@ -105,13 +111,13 @@ def hook_module(module: ModuleType) -> None:
 
 
 def hook(module: Any, name: str) -> None:
-    """Replace a function that seeds a common generator with one that also reports the call."""
+    """Replace a function that seeds a common generator by one that also reports the call."""
     plain: Callable[..., Any] = getattr(module, name)
 
     def seeding(*args: Any, **kwargs: Any) -> Any:
         result = plain(*args, **kwargs)
         caller = calling_frame(1)
-        # Torch seeds its data workers itself, from the generator that the training was given.
+        # torch seeds its data workers itself, from the generator that the training was given
         if not called_by_torch(caller):
             value = args[0] if args else next(iter(kwargs.values()), None)
             given = NOT_GIVEN if value is None else value
@@ -129,15 +135,15 @@ def report_private(
 ) -> None:
     """Report a generator of the script's own.
 
-    Those that Python's library and torch make for themselves (names of temporary files, data
-    workers) are passed over.
+    Skipped are generators that Python's library and torch create for themselves, for example for
+    names of temporary files or for data workers.
     """
     if not made_by_machinery(frame):
         SEED_CALLS.report(SeedCall(generator, value, frame, entropy=entropy, private=True))
 
 
 def _hook_random_class(module: Any) -> None:
-    """`random.Random` and its subclasses seed themselves through one method of the class."""
+    """Hook the one method by which `random.Random` and its subclasses seed themselves."""
     plain = module.Random.seed
 
     def seed(self: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -155,8 +161,9 @@ def _hook_default_rng(module: Any) -> None:
     def default_rng(*args: Any, **kwargs: Any) -> Any:
         result = plain(*args, **kwargs)
         given = args[0] if args else next(iter(kwargs.values()), None)
-        # one that was made before is handed back, or only wrapped
+        # `default_rng` returns an existing generator unchanged, and wraps a bit generator
         if result is not given and not hasattr(given, "random_raw"):
+            # without a seed, the entropy that NumPy drew shows that two runs differ
             value = result.bit_generator.seed_seq.entropy if given is None else given
             report_private(
                 "numpy.random.default_rng", value, calling_frame(1), entropy=given is None
@@ -167,11 +174,11 @@ def _hook_default_rng(module: Any) -> None:
 
 
 def _hook_random_state(module: Any) -> None:
-    """A class of C, so the name is given to a subclass that passes for it in every check."""
+    """Replace `RandomState`, a C class, by a subclass that passes for it in every check."""
     plain = module.RandomState
 
     class Kind(type):
-        """Whatever was or will be made by the class itself is one of these, too."""
+        """Makes instances and subclasses of the plain class pass as the subclass's, too."""
 
         def __instancecheck__(cls, other: object) -> bool:
             return (
@@ -188,6 +195,7 @@ def _hook_random_state(module: Any) -> None:
 
         def __init__(self, seed: Any = None) -> None:
             super().__init__(seed)
+            # `RandomState` around an existing bit generator seeds nothing
             if not hasattr(seed, "random_raw"):
                 value = NOT_GIVEN if seed is None else seed
                 report_private(
@@ -201,14 +209,14 @@ def _hook_random_state(module: Any) -> None:
 
 
 def _hook_seed_sequence(module: Any) -> None:
-    """What is made without entropy takes it from the system; libraries seed by it.
+    """Hook `SeedSequence`, by which libraries seed; without entropy it asks the system.
 
-    A class of C, too; NumPy's own code in C keeps the plain one.
+    It is a C class too. NumPy's own C code keeps the plain one.
     """
     plain = module.SeedSequence
 
     class Kind(type):
-        """Whatever was or will be made by the class itself is one of these, too."""
+        """Makes instances and subclasses of the plain class pass as the subclass's, too."""
 
         def __instancecheck__(cls, other: object) -> bool:
             own = cls is SeedSequence
@@ -234,7 +242,7 @@ def _hook_seed_sequence(module: Any) -> None:
 
 
 def _maker(frame: FrameType | None) -> str:
-    """Who asks for entropy: an environment that is reset without a seed, or somebody else."""
+    """Return what asked for entropy: an environment reset without a seed, or `SeedSequence`."""
     for _ in range(ENVIRONMENT_FRAMES):
         if frame is None:
             break
@@ -245,7 +253,7 @@ def _maker(frame: FrameType | None) -> str:
 
 
 def _named(function: Any, plain: Any, module: str) -> Any:
-    """As `functools.wraps`, which is slow to import, but for the attribute `__wrapped__`."""
+    """Do what `functools.wraps` does, which is slow to import, except for `__wrapped__`."""
     function.__name__ = function.__qualname__ = plain.__name__
     function.__doc__ = plain.__doc__
     function.__module__ = module
@@ -253,10 +261,11 @@ def _named(function: Any, plain: Any, module: str) -> Any:
 
 
 def from_clock(value: object) -> bool:
-    """Whether a number is this moment, in any usual unit and also when cut to 32 bits."""
+    """Whether a number is the present time, in any usual unit, or cut to 32 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     now = time.time()
+    # a clock's value in seconds, milliseconds, microseconds or nanoseconds
     whole = any(abs(value - now * unit) <= NEAR_SECONDS * unit for unit in CLOCK_UNITS)
     return whole or any(
         abs(value - int(now * unit) % 2**32) <= NEAR_SECONDS * unit for unit in WRAPPED_UNITS

@@ -1,1 +1,1 @@
-"""A process from the start-up hook to its summary: what it attests, records and leaves behind."""
+"""A process from the start-up hook to its summary: what it attests, records and writes."""

@@ -1,4 +1,8 @@
-"""What a process says of itself beside its settings: where it runs, with what, started how."""
+"""What a process records about itself besides its settings: machine, versions, how it started.
+
+`process_facts` and `told_variables` go into the summary and are not compared. `about_this_process`
+goes into the attestation.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from ..recording.training_hooks import Loaders
 from ..settings import current_rank
 from . import environment_survey
 
-# Untyped parts of torch, seen through one untyped name.
+# Parts of torch without type annotations, under an untyped name.
 _cuda: Final[Any] = torch.cuda
 _distributed: Final[Any] = torch.distributed
 MAX_TEXT: Final = 4000
@@ -30,7 +34,7 @@ MAX_VARIABLE: Final = 200
 MAX_NODE: Final = 100
 MAX_VARIABLES: Final = 200
 PREFIXES: Final = ("NCCL_", "CUDA_", "CUBLAS_", "OMP_", "MKL_", "TORCH_")
-# nobody should, but somebody may keep a word of theirs under such a name
+# A name like a secret's: nobody should keep a secret under these prefixes, but somebody may.
 SECRETS: Final = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH")
 MEMORY: Final = Path("/proc/meminfo")
 MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
@@ -39,14 +43,14 @@ _ENVIRONMENT: Final = "Environment variables:"
 
 
 class Group:
-    """What the default process group reduces by, as of the first step: at the end it is gone."""
+    """The backends of the default process group, as of the first step: at the end it is gone."""
 
-    # `cpu:gloo,cuda:nccl`; empty where there is no group
+    # for example `cpu:gloo,cuda:nccl`; empty without a group
     backends = ""
 
     @classmethod
     def remember(cls) -> None:
-        """Called while the group is there; as with all facts, nothing fails without it."""
+        """Read size and backends while the group exists; an error is ignored, as for all facts."""
         with suppress(Exception):
             if _distributed.is_available() and _distributed.is_initialized():
                 environment_survey.World.size = str(_distributed.get_world_size())
@@ -54,10 +58,10 @@ class Group:
 
 
 def process_facts() -> dict[str, str]:
-    """Name to text; what does not apply or cannot be read is not there."""
+    """Return facts as name to text; one that does not apply or cannot be read is missing."""
     facts: dict[str, str] = {}
     for name, read in _READERS.items():
-        # nothing is judged by them, so none that is missing may fail a strict run
+        # nothing is judged by facts, so a missing one must not fail a strict run
         with suppress(Exception):
             text = read()[:MAX_TEXT]
             if text:
@@ -66,7 +70,10 @@ def process_facts() -> dict[str, str]:
 
 
 def told_variables(source: Path = environment_survey.AT_START) -> dict[str, str]:
-    """Those that the process was started with and that a library of the computation reads."""
+    """Return the variables at the start that a library of the computation reads.
+
+    Left out are names that look like a secret's.
+    """
     chosen = {
         name: text[:MAX_VARIABLE]
         for name, text in sorted(environment_survey.at_start(source).items())
@@ -80,7 +87,7 @@ def _torch_build() -> str:
 
 
 def _torch_parallel() -> str:
-    """Without the variables at its end, which are reported by themselves."""
+    """Return torch's report without the variables at its end, which are recorded separately."""
     return " ".join(torch.__config__.parallel_info().partition(_ENVIRONMENT)[0].split())
 
 
@@ -91,7 +98,7 @@ def _built_for_nccl() -> str:
 
 
 def _allowed_cpus() -> str:
-    # systems other than Linux do not have it
+    # only Linux has it
     asked: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return str(len(asked(0))) if asked is not None else ""
 
@@ -129,7 +136,7 @@ NONE = "none"
 
 
 def about_this_process(problems: Problems) -> dict[str, object]:
-    """What the attestation tells beside the settings, by its names there."""
+    """Return what the attestation records besides the settings, by the names in it."""
     with problems.noting("describing this process"):
         return {
             "parent": os.getppid(),
@@ -145,9 +152,9 @@ def about_this_process(problems: Problems) -> dict[str, object]:
 
 
 def training_rank() -> int:
-    """The rank as the process group knows it, or else as the launcher set it, or 0.
+    """Return the process group's rank, or else the launcher's, or 0.
 
-    Workers of `torch.multiprocessing.spawn` often hand their rank to `init_process_group` only.
+    Workers of `torch.multiprocessing.spawn` often pass their rank to `init_process_group` only.
     """
     if _distributed.is_available() and _distributed.is_initialized():
         return int(_distributed.get_rank())
@@ -160,12 +167,12 @@ def _ranks() -> int:
 
 
 def _how_started() -> str:
-    """`program`, or `worker` for what multiprocessing started."""
+    """Return `program`, or `worker` for a process that multiprocessing started."""
     return "program" if multiprocessing.parent_process() is None else "worker"
 
 
 def _device() -> str:
-    """The started GPUs that it uses, by name; asking never starts one."""
+    """Return the names of the GPUs in use, or `cpu`; asking never initialises one."""
     return cuda.device_summary()[:200] if cuda.in_use() else "cpu"
 
 

@@ -1,8 +1,9 @@
-"""What a process stands with at the border between two runs, as digests; of numbers the number.
+"""Records the state at the border between two runs: digests, and for single numbers the number.
 
-An interrupted run tells it when it is ended. A resumed one tells it of each optimizer, and of the
-model that it trains, before that optimizer's own first step: until then nothing has touched what
-was loaded. One that steps after another in each iteration is reported when the first has stepped.
+An interrupted run records it when it is ended. A resumed run records each optimizer, and the model
+that it trains, before that optimizer's first step: until then nothing has touched the loaded state.
+If optimizers step one after another in each iteration, a later one is recorded once the first has
+stepped.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from ..tensor_digests import finish_all, start_parameters
 
 MAX_LEAVES: Final = 4000
 MAX_NAME: Final = 300
-# of an optimizer, under its number
+# kinds of names whose second part is an optimizer's number
 OF_OPTIMIZERS: Final = frozenset(("optimizer", "parameter"))
 
 
 class Leaf(NamedTuple):
-    """A value: its digest, whether all of several elements are zero, and the number that it is."""
+    """One value of the state: its digest, whether it is a tensor of zeros, or its single number."""
 
     digest: str
     zero: bool
@@ -35,7 +36,7 @@ class Leaf(NamedTuple):
 
 
 class Border:
-    """All that was told of one process so far, each under the place that it has in the recorder."""
+    """Collects the values recorded so far, each under its place in the recorder."""
 
     def __init__(self) -> None:
         self._leaves: dict[tuple[str, int, str], Leaf] = {}
@@ -45,7 +46,7 @@ class Border:
         self._random: dict[str, str] = {}
 
     def tells(self, recorder: Recorder) -> bool:
-        """Whether each optimizer that the recorder knows has been told of, or that was tried."""
+        """Whether every optimizer that the recorder knows has been recorded, or at least tried."""
         return 0 < len(recorder.optimizers) <= self._optimizers
 
     def write(
@@ -56,16 +57,17 @@ class Border:
         problems: Problems,
         **about: object,
     ) -> None:
-        """Write it with what is new in `standing`, which gives all that is known, by name.
+        """Write the document, with everything in `standing` that was not recorded before.
 
-        `parameters` is the digest of a step's fingerprint of that name; of several optimizers that
-        step in the first iteration one over that of each.
+        `standing` returns the whole present state by name. `parameters` is the digest in the step's
+        fingerprint of that name. If several optimizers step in the first iteration, it is one
+        digest over theirs.
         """
         earlier, self._optimizers = self._optimizers, len(recorder.optimizers)
         if not earlier:
             self._random = random_states(problems)
         own = _own_parameters(recorder) if earlier else None
-        # one that is new in a later step may be none that the interrupted run had
+        # an optimizer that first appears in a later step may not exist in the interrupted run
         begins = not earlier or recorder.steps <= 1
         with torch.no_grad():
             for optimizer in recorder.optimizers[earlier:] if begins else ():
@@ -91,10 +93,10 @@ class Border:
     def _named(
         self, tensors: Mapping[str, torch.Tensor], recorder: Recorder, own: frozenset[str] | None
     ) -> dict[str, Leaf]:
-        """The leaf of each name; what has been told before is not looked at again.
+        """Return the value of each name; values recorded before are not read again.
 
-        `own` are names of parameters. Of a model that is reported later only they are, since its
-        buffers may have seen a batch more.
+        `own` are names of parameters. If a model is recorded late, only these are, since its
+        buffers may have seen one batch more.
         """
         optimizers = _places(recorder.optimizer_numbers)
         places = {"model": _places(recorder.module_numbers)} | dict.fromkeys(
@@ -104,6 +106,8 @@ class Border:
         new = set()
         for name, tensor in list(tensors.items())[:MAX_LEAVES]:
             kind, number, rest = (*name.split("/", 2), "", "")[:3]
+            # Numbers in names can change when another optimizer first steps. Places in the recorder
+            # do not, so values are kept by place.
             place = int(number) if number.isdecimal() else 0
             place = places[kind].get(place, place) if kind in places else place
             owner, key = (kind, place), (kind, place, rest)
@@ -126,7 +130,7 @@ class Border:
 
 
 def _places(numbers: Iterable[int]) -> dict[int, int]:
-    """By the number that names have, the place among the recorder's."""
+    """Map the number in names to the place in the recorder."""
     return {number: place for place, number in enumerate(numbers)}
 
 

@@ -1,11 +1,12 @@
-"""Writes down Python processes that the training starts in a way that may leave the harness out.
+"""Records Python processes that the training starts in a way that may leave the harness out.
 
-A child that runs with `-I`, `-E` or `-S`, or with an environment that lost the gate's variables,
-never loads the harness, so only its parent can tell of it. The functions that start processes are
-wrapped: an audit hook would be called at every import, open and frame look-up of the training.
-Whether such a child is really shut out the gate decides; the plainly harmless is left out here.
+A child with `-I`, `-E` or `-S`, or with an environment that lost the gate's variables, never loads
+the harness. Only its parent can report it. The functions that start processes are wrapped. An audit
+hook instead would be called at every import, open and frame look-up of the training. The gate
+decides whether such a child really runs without the harness; plainly harmless commands are left out
+here.
 
-Imported by every Python process of a training, so nothing heavy is imported here.
+Every Python process of a training imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 MAX_LINES = 200
 MAX_TEXT = 4000  # of one command, in characters
 MAX_SHEBANG_BYTES = 200
-# What runs the program that its own arguments name. The gate reads the words of what starts with
-# one of these or is a line of a shell, and has no list of its own.
+# Programs that run another program named by their arguments. The gate reads the words of these
+# commands, and of shell lines, and has no list of its own.
 STARTERS = frozenset(
     (
         *("sh", "bash", "dash", "zsh", "env", "exec", "nice", "nohup", "setsid", "stdbuf"),
@@ -34,17 +35,17 @@ STARTERS = frozenset(
 )
 ISOLATING_FLAGS = frozenset("IES")
 CLEARING_WORDS = ("-i", "-", "--ignore-environment")
-# Where `subprocess.Popen` has them, counted after `args`.
+# positions of these arguments of `subprocess.Popen`, counted after `args`
 EXECUTABLE, SHELL, ENV = 1, 7, 9
 
 _written: set[tuple[object, ...]] = set()
-# children that have failed; a rank's number has no more digits than that
+# process ids of children that failed; below, the limit on the digits of a rank
 _failed: set[int] = set()
 MAX_DIGITS = 7
 
 
 class Command:
-    """What is about to be started; without `env` the child has this process's own."""
+    """A command about to be started; without `env` the child inherits the environment."""
 
     __slots__ = ("env", "for_shell", "words")
 
@@ -55,7 +56,7 @@ class Command:
 
 
 class Children:
-    """`environ` is what this process was given: what a child must be given too."""
+    """Watches the starts of child processes; `environ` is the environment that each must get."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._asked = {name: environ[name] for name in environ if name.startswith(PREFIX)}
@@ -64,7 +65,7 @@ class Children:
         self._folder = os.path.dirname(package)  # noqa: PTH120 - as above
 
     def hook_os(self) -> None:
-        """Hook what the module `os` starts; its other names for the same end in these."""
+        """Hook the functions of `os` that start programs; the remaining ones call these."""
         self._hook("system", lambda command: Command(_words(command), for_shell=True))
         self._hook("execv", lambda path, args: Command(_program(path, args)))
         self._hook("execve", lambda path, args, env: Command(_program(path, args), env=env))
@@ -72,7 +73,7 @@ class Children:
             self._hook(name, lambda path, args, env, **_: Command(_program(path, args), env=env))
 
     def hook_subprocess(self) -> None:
-        """`subprocess` has been imported."""
+        """Hook `subprocess.Popen`, its start and its exit."""
         from ..user_code import unseen_by_warnings
 
         kind = sys.modules["subprocess"].Popen
@@ -94,7 +95,7 @@ class Children:
         kind._handle_exitstatus = _named_like(ends, handle)  # noqa: SLF001 - as above
 
     def hook_multiprocessing(self) -> None:
-        """`multiprocessing.util` has been imported: the start of each worker that is not forked."""
+        """Hook the start of each multiprocessing worker that is not forked."""
         from ..sources.outside import tell_program
 
         util = sys.modules["multiprocessing.util"]
@@ -103,18 +104,19 @@ class Children:
         def start(path: Any, args: Any, passed: Any) -> Any:
             self.look_at(lambda: Command(_program(path, args)))
             if not _calling_module().startswith("multiprocessing."):
-                # no event of Python's tells of it
+                # Python has no audit event for this way to start a program
                 tell_program()
             return plain(path, args, passed)
 
         util.spawnv_passfds = _named_like(start, plain)  # type: ignore[attr-defined]
 
     def hook_forks(self) -> None:
-        """`multiprocessing.popen_fork` has been imported: every kind of worker is asked by it."""
+        """Hook the poll of multiprocessing workers; all kinds inherit it from `popen_fork`."""
         kind = sys.modules["multiprocessing.popen_fork"].Popen
         plain = kind.poll
 
         def poll(process: Any, *args: Any, **named: Any) -> Any:
+            # `returncode` is set once: report an exit only when this call has found it
             known = process.returncode
             code = plain(process, *args, **named)
             if known is None and code is not None:
@@ -124,7 +126,7 @@ class Children:
         kind.poll = _named_like(poll, plain)
 
     def note_exit(self, pid: int, code: int | None, rank: object) -> None:
-        """Write down that a child has failed; never raises."""
+        """Record that a child has failed; never raises."""
         try:
             if not code or len(_failed) >= MAX_LINES or pid in _failed:
                 return
@@ -137,17 +139,17 @@ class Children:
             number = int(str(rank)) if named else None
             output.append_line("exits", {"pid": pid, "rank": number, "code": code})
         except Exception:
-            # what the harness cannot find out must not be the script's worry
+            # an error of the harness must never reach the script
             return
 
     def _hook(self, name: str, read: Callable[..., Any]) -> None:
-        """Hook a function of `os`; `read` makes a command of its arguments."""
+        """Hook a function of `os`; `read` turns its arguments into a command."""
         plain = getattr(os, name, None)
         if plain is None:
             return
 
         def start(*args: Any, **named: Any) -> Any:
-            # what `subprocess` starts has been looked at already
+            # the hook of `subprocess` has looked at it already
             if _calling_module() != "subprocess":
                 self.look_at(lambda: read(*args, **named))
             return plain(*args, **named)
@@ -155,7 +157,7 @@ class Children:
         setattr(os, name, _named_like(start, plain))
 
     def look_at(self, read: Callable[[], Command]) -> None:
-        """Write a command down if it may start a Python without the harness; never raises."""
+        """Record a command if it may start a Python without the harness; never raises."""
         try:
             command = read()
             env = os.environ if command.env is None else command.env
@@ -165,13 +167,13 @@ class Children:
             if _worth_telling(command, kept=kept and not lost):
                 self._write(command, kept, lost)
         except Exception:
-            # wrong arguments the call itself will name, and the rest must not be the script's worry
+            # The call itself reports wrong arguments. Any other error must never reach the script.
             return
 
     def _lost(self, given: Mapping[str, str], text: str) -> list[str]:
-        """The knobs' variables that a child is not given as this process was, by name.
+        """Return the knobs' variables that the child does not get with this process's values.
 
-        A command may set one on its way (`env PYTHONHASHSEED=random python`), or take it away.
+        A command may itself set one (`env PYTHONHASHSEED=random python`) or remove it.
         """
         lost = []
         for name, knob_value in self._knobs.items():
@@ -183,11 +185,11 @@ class Children:
         return lost
 
     def _keeps_harness(self, given: Mapping[str, str]) -> bool:
-        """Whether a child with this environment loads the harness, and with the same settings."""
+        """Whether a child with this environment loads the harness with the same settings."""
         before, separator, _ = f"{os.pathsep}{given.get('PYTHONPATH', '')}{os.pathsep}".partition(
             f"{os.pathsep}{self._folder}{os.pathsep}"
         )
-        # an earlier folder's start-up file would run in place of the harness's
+        # a `sitecustomize.py` in an earlier folder would run instead of the harness's
         hiding = (f"{folder}/sitecustomize.py" for folder in before.split(os.pathsep) if folder)
         if not separator or any(map(os.path.exists, hiding)):
             return False
@@ -199,7 +201,7 @@ class Children:
 
         place = caller_of(calling_frame(1)).place
         key = (*command.words, command.for_shell, kept, *lost, str(place))
-        # a loop that starts the same program a thousand times is one line of evidence
+        # a loop that starts the same program a thousand times writes one line
         if key in _written or len(_written) >= MAX_LINES:
             return
         _written.add(key)
@@ -214,7 +216,7 @@ class Children:
 
 
 def _calling_module() -> str:
-    """The module that called the hook which asks; empty where a new thread begins with that."""
+    """Return the module that called the hook; empty if the hook is a thread's target."""
     try:
         frame = sys._getframe(2)  # noqa: SLF001 - inspect offers only slower copies
     except ValueError:
@@ -223,7 +225,7 @@ def _calling_module() -> str:
 
 
 def _named_like(function: Any, plain: Any) -> Any:
-    """As `functools.wraps`, which is slow to import."""
+    """Do what `functools.wraps` does, which is slow to import."""
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(function, name, getattr(plain, name, None))
     function.__wrapped__ = plain
@@ -231,7 +233,7 @@ def _named_like(function: Any, plain: Any) -> Any:
 
 
 def _popen(args: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> Command:
-    """The command in the arguments of `subprocess.Popen`."""
+    """Return the command in the arguments of `subprocess.Popen`."""
 
     def given(position: int, name: str) -> Any:
         return rest[position] if len(rest) > position else named.get(name)
@@ -247,18 +249,18 @@ def _popen(args: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> Comman
 
 
 def _words(args: Any) -> list[str]:
-    """The words of a command; a command line in one piece is one word.
+    """Return the words of a command; a command line in one string is one word.
 
-    Anything but a list or tuple is left alone: reading it might use it up.
+    Anything but a list or tuple is left alone: reading an iterator would use it up.
     """
     whole = (args,) if isinstance(args, str | bytes | os.PathLike) else args
     return [os.fsdecode(word) for word in whole] if isinstance(whole, list | tuple) else []
 
 
 def _program(path: Any, args: Sequence[Any]) -> list[str]:
-    """The program that is really started, and its arguments without the name that it is given.
+    """Return the program that really starts, and its arguments without `argv[0]`.
 
-    Nothing when there is no such file: `os.execvp` tries one folder after the other.
+    Empty if there is no such file: `os.execvp` tries one folder after another.
     """
     program = os.fsdecode(path)
     exists = os.path.sep not in program or os.path.exists(program)  # noqa: PTH110 - pathlib is slow to import
@@ -266,7 +268,7 @@ def _program(path: Any, args: Sequence[Any]) -> list[str]:
 
 
 def _worth_telling(command: Command, *, kept: bool) -> bool:
-    """Whether a Python may be meant, and something that may leave the harness out."""
+    """Whether the command may start a Python and something in it may leave the harness out."""
     if not command.words:
         return False
     if not command.for_shell and not _starts_others(command.words[0]):
@@ -291,7 +293,7 @@ def _may_drop_variables(word: str) -> bool:
 
 
 def _shebang(program: str) -> list[str]:
-    """The interpreter that a script names in its first line, as words; none for anything else."""
+    """Return the interpreter in a script's first line, as words; empty for anything else."""
     folders = [""] if "/" in program else os.environ.get("PATH", "").split(os.pathsep)
     for folder in folders:
         try:
@@ -304,7 +306,7 @@ def _shebang(program: str) -> list[str]:
 
 
 def _cut(words: list[str]) -> list[str]:
-    """As many of the first words as `MAX_TEXT` has room for, the last one cut."""
+    """Return the first words that fit into `MAX_TEXT`, the last one cut."""
     kept, room = [], MAX_TEXT
     for word in words:
         if room <= 0:

@@ -1,15 +1,14 @@
-"""How this process ends: by which exception, TensorBoard's files, what one tells without a step.
+"""Records how this process ends, keeps TensorBoard's files whole, and reports runs without a step.
 
-A launcher may take the gate's stop for a failure and raise an exception of its own, and the exit
-code of the command is the same for a crash of the script. Which of the two it was is in what
-each process tells at its end.
+*The end.* A launcher may take the gate's stop for a failure and raise an exception of its own. A
+crash of the script gives the command the same exit code. Each process records its exceptions at its
+end, which shows which of the two happened.
 
-Imported at the exit of every Python process of a training, so nothing heavy is imported here.
+*TensorBoard.* Its writer passes events to a daemon thread, which dies with the interpreter. How
+much of the tail is on disk would differ from run to run.
 
-The writer hands its events to a daemon thread, which dies with the interpreter, so how much of the
-tail is on disk would differ from run to run. Imported only when a writer's module is.
-
-Imported at the exit of every Python process that has no torch, so nothing heavy is imported here.
+Every Python process of a training imports this module at its exit, also without torch, so it
+imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
 
 MAX_EXCEPTIONS = 20
 MAX_NAME = 200
-# of the files of a run: a script may start thousands of small programs that fail
+# files in the run's folder; a script may start thousands of small programs that fail
 MAX_FILES = 500
 
 
 class TrainingStopped(SystemExit):
     """Raised into the script after the last step that the gate asked for.
 
-    A `SystemExit`, so that `except Exception` lets it pass while `finally` blocks, context
-    managers and exit handlers run as at any other end of the program. A launcher may send it to a
-    process that has no torch: so it stands here, and takes the argument that it hands on.
+    It is a `SystemExit`, so `except Exception` lets it pass. `finally` blocks, context managers and
+    exit handlers run as at any other end. A launcher may unpickle it in a process without torch. So
+    the class is in this module, and takes the argument that pickle passes.
     """
 
     def __init__(self, code: int = 0) -> None:
@@ -46,9 +45,9 @@ class TrainingStopped(SystemExit):
 
 
 def tell_end(folder: str, rank: int, *, trained: bool) -> None:
-    """Write how this process ends; without a step only where an exception ends it.
+    """Write how this process ends; a process without a step writes only after an exception.
 
-    `OSError` when that is impossible.
+    Raises `OSError` when the file cannot be written.
     """
     errors = list(_held(_uncaught()))
     if not trained and (not errors or len(os.listdir(folder)) >= MAX_FILES):  # noqa: PTH208 - pathlib is slow to import
@@ -71,8 +70,8 @@ def tell_end(folder: str, rank: int, *, trained: bool) -> None:
 
 
 def _uncaught() -> BaseException | None:
-    """What Python has just shown as the end of the program, or is about to in a worker."""
-    # the newer name is there from Python 3.12 on
+    """Return the exception that ends the program, or is about to end a worker."""
+    # `last_exc` exists from Python 3.12 on
     shown = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     error: BaseException | None = shown or sys.exc_info()[1]
     if type(error) is SystemExit and not error.code:
@@ -81,9 +80,9 @@ def _uncaught() -> BaseException | None:
 
 
 def _held(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, its causes, and what it holds: for a launcher's, what a worker failed with.
+    """Yield an exception, its causes, and exceptions in its attributes, such as a worker's.
 
-    What the script was handling when it was stopped is no cause of the stop.
+    What the script was handling when the gate stopped it is not a cause of the stop.
     """
     waiting: list[object] = [error]
     seen: set[int] = set()
@@ -95,7 +94,8 @@ def _held(error: BaseException | None) -> Iterator[BaseException]:
         yield item
         if isinstance(item, TrainingStopped):
             continue
-        # as a traceback shows it: `raise ... from` takes the place of what was handled (PEP 415)
+        # as in a traceback: `raise ... from` replaces the exception that was being handled (PEP
+        # 415)
         waiting.append(item.__cause__ if item.__suppress_context__ else item.__context__)
         for value in (*item.args, *getattr(item, "__dict__", {}).values()):
             if isinstance(value, dict):
@@ -112,7 +112,7 @@ _writers: list[tuple[int, Any]] = []
 
 
 def hook_writers() -> None:
-    """Remember each `EventFileWriter` that is made from now on."""
+    """Remember each `EventFileWriter` that is created from now on."""
     writer_class: Any = sys.modules[MODULE].EventFileWriter
     plain_init = writer_class.__init__
 
@@ -125,10 +125,10 @@ def hook_writers() -> None:
 
 
 def flush_all() -> None:
-    """Bring what is queued to disk.
+    """Write queued events to disk.
 
-    Not in a forked child: the thread that empties the queue stayed with the parent. A writer that
-    is closed, or whose folder is gone, has nothing to lose.
+    A forked child skips its parent's writers, since the thread that empties the queue stayed with
+    the parent. A writer that is closed, or whose folder is gone, has nothing to lose.
     """
     for pid, writer in _writers:
         if pid == os.getpid():
@@ -136,26 +136,29 @@ def flush_all() -> None:
                 writer.flush()
 
 
-# with trainings or fits of their own, which no torch optimizer sees
+# can train or fit without an optimizer of torch
 TRAINERS = (
     *("jax", "keras", "lightgbm", "scipy.optimize", "sklearn", "tensorflow", "xgboost"),
     "numpy",
 )
-# a script may start thousands of small programs, and the first ones say enough
+# a script may start thousands of small programs, and the first files are enough
 MAX_UNTRAINED_FILES = 200
 
 
 def trainers() -> list[str]:
-    """Which libraries that can train without torch's optimizers are imported."""
+    """Return the imported libraries that can train without torch's optimizers."""
     return [name for name in TRAINERS if name in sys.modules]
 
 
 def tell_without_torch(folder: str) -> None:
-    """Write that this process never imported torch; `OSError` when that is impossible."""
+    """Write that this process never imported torch.
+
+    Raises `OSError` when the file cannot be written.
+    """
     if len(os.listdir(folder)) >= MAX_UNTRAINED_FILES:  # noqa: PTH208 - pathlib is slow to import
         return
     rank, pid = current_rank(), process_id()
-    # by hand, of digits and of names above: json is slow to import
+    # written by hand, from numbers and the names above: json is slow to import
     names = ", ".join(f'"{name}"' for name in trainers())
     text = (
         f'{{"pid": {pid}, "rank": {rank}, "torch": false, "backwards": 0, "stopped": false, '

@@ -1,8 +1,9 @@
 """The parts of the machine and software that a result depends on, as this process sees them.
 
-Installed is all that `importlib.metadata` finds, of each name the first on the path: another one
-behind it can never be imported. Imported is one of whose files (RECORD) a module was loaded or a
-shared library is mapped, so that a library under torch counts although no script names it.
+*Installed* are the distributions that `importlib.metadata` finds, for each name the first on the
+path: one behind it can never be imported. *Imported* are those with a loaded module or a mapped
+shared library among their files (RECORD). So a library that torch uses counts although no script
+names it.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ PREFIXES: Final = (
     *("NCCL_", "CUBLAS", "CUDNN_", "TORCH_CUDNN_", "TORCH_BLAS_", "TORCH_LINALG_"),
     *("ONEDNN_", "DNNL_", "MKL_", "ATEN_CPU_"),
 )
-# what only says how much is printed
+# variables that only change what is printed
 TALK: Final = ("DEBUG", "LOG", "VERBOSE", "_INFO")
-# which card a number means: told, but no other environment, since the device's own name is one
+# Which card a number refers to. Attested, but no part of the environment, since the device's name
+# is one.
 PLACES: Final = (
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
@@ -55,7 +57,7 @@ AT_START: Final = Path("/proc/self/environ")
 
 
 def chosen(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those of these variables that may move a result, by name; knobs are reported as knobs."""
+    """Return the variables that may change a result, by name; knobs are reported as knobs."""
     knobs = set(VARIABLES.values())
     return {
         name: text
@@ -67,13 +69,13 @@ def chosen(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def attested() -> dict[str, str]:
-    """All of them as this process has them now, and which devices it was let see."""
+    """Return those variables as they are now in this process, and which devices it may see."""
     places = {name: os.environ[name] for name in PLACES if name in os.environ}
     return {name: text[:MAX_TEXT] for name, text in {**chosen(os.environ), **places}.items()}
 
 
 def at_start(source: Path = AT_START) -> dict[str, str]:
-    """Every variable that the process was started with; as they are now where none can tell."""
+    """Return the variables that the process was started with, or the present ones without /proc."""
     try:
         pairs = source.read_bytes().decode("utf-8", "replace").split("\0")
     except OSError:
@@ -82,9 +84,9 @@ def at_start(source: Path = AT_START) -> dict[str, str]:
 
 
 def started_with(source: Path = AT_START) -> str:
-    """`NAME=value` of those that the process was started with, or a digest of what is too long.
+    """Return `NAME=value` of the variables at the start, or a digest if they are too long.
 
-    Not as they are now: what the script sets is its code, and no other machine.
+    The values at the start describe the machine. What the script sets later is the script's code.
     """
     variables = chosen(at_start(source))
     text = "; ".join(f"{name}={value}" for name, value in variables.items())
@@ -96,8 +98,8 @@ def started_with(source: Path = AT_START) -> str:
 INDEX: Final = "index"
 PROJECT: Final = "project"
 MAX_PACKAGES: Final = 5000
-# modules that .pth files load into every Python, that of setuptools and that which finds an
-# editable installation: no training asked for them
+# Modules that `.pth` files load into every Python: setuptools' and the finder of an editable
+# installation. No training asks for them.
 NOT_THE_TRAININGS: Final = ("_distutils_hack", "__editable__")
 PACKAGE_FOLDERS: Final = ("site-packages", "dist-packages")
 PROJECT_FILES: Final = ("pyproject.toml", "setup.cfg", "setup.py")
@@ -109,7 +111,7 @@ _NAMED: Final = re.compile(r"""\bname\s*=\s*["']?([A-Za-z0-9][A-Za-z0-9._-]*)"""
 
 
 class Installed:
-    """One distribution as this process finds it, and the words of docs/harness-protocol.md."""
+    """A distribution as this process finds it; docs/harness-protocol.md describes the origins."""
 
     __slots__ = ("imported", "name", "origin", "version")
 
@@ -124,23 +126,23 @@ class Installed:
 
 
 def survey(tree: Path) -> list[Installed]:
-    """All of them by name; reads small files of each and runs nothing of them.
+    """Return all distributions by name; reads small files of each and runs none of their code.
 
-    `tree` is the copy of the commit that this process was started in.
+    `tree` is the copy of the commit in which this process was started.
     """
     used = UsedFiles()
     return [_seen(package, name, used, tree) for name, package in _first_of_each()]
 
 
 def distribution_lines() -> list[str]:
-    """`name==version` of each, sorted."""
+    """Return `name==version` of each distribution, sorted."""
     return sorted(f"{name}=={package.version}"[:MAX_TEXT] for name, package in _first_of_each())
 
 
 def _first_of_each() -> list[tuple[str, Distribution]]:
     first_of_each: dict[str, tuple[str, Distribution]] = {}
     for package in distributions():
-        # a folder that a broken installation left has no metadata, or none with a name
+        # the remains of a broken installation have no metadata, or none with a name
         about: Any = package.metadata
         name = about.get("Name") if about is not None else None
         if name:
@@ -151,7 +153,7 @@ def _first_of_each() -> list[tuple[str, Distribution]]:
 
 
 def normalized(name: str) -> str:
-    """`Foo_Bar` is `foo-bar` (PEP 503)."""
+    """Return the normalised name: `Foo_Bar` becomes `foo-bar` (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -163,13 +165,13 @@ def _seen(package: Distribution, name: str, used: UsedFiles, tree: Path) -> Inst
         return Installed(name, str(package.version), _remote(direct), imported=imported)
     if _is_the_project(name, folder, tree):
         return Installed(name, str(package.version), PROJECT, imported=imported)
-    # a digest only of code that was used: the folder may be large
+    # only code that was used gets a digest: the folder may be large
     origin = f"editable {_code_digest(folder)}" if _editable(direct) and imported else "folder"
     return Installed(name, str(package.version), origin, imported=imported)
 
 
 def _direct_url(package: Distribution) -> dict[str, Any] | None:
-    """The file of PEP 610, None for what an index gave."""
+    """Return the content of `direct_url.json` (PEP 610); None if an index delivered the package."""
     try:
         text = package.read_text("direct_url.json")
         document = json.loads(text) if text else None
@@ -184,22 +186,22 @@ def _table(direct: dict[str, Any] | None, key: str) -> dict[str, Any] | None:
 
 
 def _editable(direct: dict[str, Any] | None) -> bool:
-    """Whether its code is imported from where it lies; what has no such file is there itself."""
+    """Whether the code is imported from its own folder, as it is without `direct_url.json`."""
     return direct is None or bool((_table(direct, "dir_info") or {}).get("editable"))
 
 
 def _local_folder(package: Distribution, direct: dict[str, Any] | None) -> Path | None:
-    """The folder of this machine that it was installed from, or that it is in uninstalled."""
+    """Return the local folder it was installed from, or in which it is used uninstalled."""
     if _table(direct, "dir_info") is not None:
         return Path(url2pathname(urlsplit(str((direct or {}).get("url", ""))).path))
     root = Path(str(package.locate_file("")))
-    # `setup.py develop` leaves its metadata beside the code; a wheel's are in a folder of packages
+    # `setup.py develop` leaves its metadata beside the code, a wheel in a packages folder
     develops = package.read_text("RECORD") is None and package.read_text("SOURCES.txt") is not None
     return root if develops and not set(PACKAGE_FOLDERS) & set(root.parts) else None
 
 
 def _remote(direct: dict[str, Any] | None) -> str:
-    """Words for a commit or an archive; an address without the user in it, whose word is secret."""
+    """Describe a commit or an archive; the address is shown without a login, which is secret."""
     if direct is None:
         return INDEX
     address = urlsplit(str(direct.get("url", "")))
@@ -210,16 +212,19 @@ def _remote(direct: dict[str, Any] | None) -> str:
         return f"{kind} {str(commit)[:40]} of {shown}"
     hashes = (archive or {}).get("hashes")
     if isinstance(hashes, dict) and hashes:
+        # one digest is enough: the first by name, so that the order in the file does not matter
         return "archive {}:{}".format(*min(hashes.items()))
+    # the older key of PEP 610, with `algorithm=digest`
     digest = str((archive or {}).get("hash", "")).replace("=", ":", 1)
     return f"archive {digest or shown}"
 
 
 def _is_the_project(name: str, folder: Path, tree: Path) -> bool:
-    """Whether the commit under test holds this distribution's own project file.
+    """Whether the commit under test contains this distribution's own project file.
 
-    The tree is a copy of the commit in another place, so the folder is looked for by its last parts
-    too. What is installed from it is the commit's code, and no environment.
+    The tree is a copy of the commit in another place. So the last parts of the folder's path are
+    tried below the tree too. Code that is installed from there is the commit's and no part of the
+    environment.
     """
     ends = (folder.parts[-count:] for count in range(1, min(4, len(folder.parts))))
     places = [tree, *(tree.joinpath(*end) for end in ends)]
@@ -241,7 +246,7 @@ def _names_project(folder: Path, name: str) -> bool:
 
 
 def _code_digest(folder: Path) -> str:
-    """SHA-256 over names and content of the Python files below a folder, bounded."""
+    """Return SHA-256 over names and content of the Python files below a folder, within limits."""
     total, digest = 0, hashlib.sha256()
     for number, path in enumerate(_python_files(folder)):
         try:
@@ -265,7 +270,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 
 class UsedFiles:
-    """The files that modules of this process came from, and the libraries that it has mapped."""
+    """The files of this process's modules, and the shared libraries that it has mapped."""
 
     def __init__(self) -> None:
         self._files = {*_module_files(), *_mapped_files()}
@@ -273,23 +278,23 @@ class UsedFiles:
         self._below: dict[str, set[str]] = {}
 
     def has_one_of(self, package: Distribution, name: str) -> bool:
-        """Whether a file of this distribution is among them; by its name where it lists none."""
+        """Whether a file of this distribution is in use; without RECORD, whether a module is."""
         record = package.read_text("RECORD")
         if record is None:
             listed = (package.read_text("top_level.txt") or normalized(name)).split()
             return any(word.replace("-", "_").lower() in self._modules for word in listed)
         used = self._relative_to(str(package.locate_file("")))
-        # path,hash,size: a path with a comma in it is quoted
+        # `path,hash,size`; a path with a comma in it is quoted
         return any(line.rsplit(",", 2)[0].strip('"') in used for line in record.splitlines())
 
     def has_below(self, folder: Path) -> bool:
-        """Whether one is below the folder, but not in packages that are installed below it."""
+        """Whether a file below the folder is in use, except in packages installed below it."""
         inside = self._relative_to(str(folder))
         return any(set(PACKAGE_FOLDERS).isdisjoint(name.split("/")) for name in inside)
 
     def _relative_to(self, root: str) -> set[str]:
         if root not in self._below:
-            # `lib64` of an environment is a link to `lib`, and the kernel names the latter
+            # an environment's `lib64` is a link to `lib`, and the kernel reports the latter
             starts = {f"{place.rstrip(os.sep)}{os.sep}" for place in (root, os.path.realpath(root))}
             self._below[root] = {
                 file[len(start) :]
@@ -302,7 +307,7 @@ class UsedFiles:
 
 def _module_files() -> Iterator[str]:
     for name, module in list(sys.modules.items()):
-        # from its own table: a lazy module loads something when it is asked
+        # from the module's dictionary: an attribute look-up makes a lazy module load something
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and not name.startswith(NOT_THE_TRAININGS):
             yield file
@@ -320,7 +325,7 @@ MAX_PART_LENGTH = 200
 
 
 def parts(problems: Problems) -> dict[str, str]:
-    """Part to text for every part of docs/harness-protocol.md; `none` for what does not apply."""
+    """Return each part of docs/harness-protocol.md as text; `none` if it does not apply."""
     texts: dict[str, str] = {}
     for name, read in _READERS.items():
         texts[name] = NONE
@@ -363,7 +368,7 @@ def _cublas() -> str:
 
 
 def _nccl() -> str:
-    """Of ranks alone: one process on a GPU asks NCCL nothing."""
+    """Return NCCL's version; `none` for a single process, which does not use NCCL."""
     if not cuda.in_use() or world_size() == "1":
         return NONE
     return cuda.nccl_version(cuda.loaded_files())
@@ -381,7 +386,10 @@ def _cpu_capability() -> str:
 
 
 def _os() -> str:
-    """Distribution, machine and C library; the kernel computes nothing and changes weekly."""
+    """Return distribution, machine and C library.
+
+    The kernel's version is left out: it computes nothing and changes weekly.
+    """
     try:
         name = platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
@@ -391,13 +399,13 @@ def _os() -> str:
 
 
 class World:
-    """How many ranks there are, as of the first step: at the end the group may be gone."""
+    """The number of ranks, as of the first step: at the end the process group may be gone."""
 
     size = ""
 
 
 def world_size() -> str:
-    """Of the process group, or as the launcher set it."""
+    """Return the size of the process group, or else the launcher's variable."""
     if World.size:
         return World.size
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -406,7 +414,7 @@ def world_size() -> str:
 
 
 class Packages:
-    """What is installed, as the summary has it: `name==version`, names, and name to origin."""
+    """The installed distributions as in the summary: `name==version`, names, name to origin."""
 
     def __init__(self, installed: Sequence[Installed] = ()) -> None:
         self.packages = sorted(str(package) for package in installed)
@@ -417,17 +425,18 @@ class Packages:
 
 
 def packages(problems: Problems, tree: str = "") -> Packages:
-    """Every distribution that can be imported, and which were; nothing where that fails.
+    """Return every distribution that can be imported, and which were; empty after an error.
 
-    `tree` is the copy of the commit that is trained, the working directory where nobody said.
+    `tree` is the copy of the commit that is trained; by default the working directory.
     """
+    # files that the survey itself opens must not be reported as reads of the training
     with problems.noting("reading the environment's packages"), OwnReads():
         return Packages(survey(Path(tree) if tree else Path.cwd()))
     return Packages()
 
 
 def _packages() -> str:
-    """SHA-256 over the lines of all that is installed, each ended by a newline."""
+    """Return SHA-256 over `name==version` of all distributions, each line ended by a newline."""
     lines = distribution_lines()
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 

@@ -1,13 +1,13 @@
-"""A run that is ended inside the write of its checkpoint, at a byte that was chosen before.
+"""Ends a run inside the write of its checkpoint, at a byte that is chosen beforehand.
 
-The kernel does it: RLIMIT_FSIZE is set for the time of `torch.save`, so that a write is cut at that
-byte, by any writer, and the next one ends the process by SIGXFSZ (setrlimit(2)). CPython ignores
-that signal from its start on, so its default is put back first. The limit counts for every regular
-file of the process: the harness itself writes nothing meanwhile.
+The kernel ends it: RLIMIT_FSIZE is set during `torch.save`. So a write by any writer is cut at that
+byte, and the next write raises SIGXFSZ, which ends the process (setrlimit(2)). CPython ignores that
+signal from its start on, so its default action is restored first. The limit applies to every
+regular file of the process, so the harness itself writes nothing meanwhile.
 
-How long the file will be is measured beforehand, by the same call into a file that is thrown away.
-Which call writes the checkpoint is known by where it writes, or by earlier ones: what they had
-written, under whatever name, was found at the checkpoint's path afterwards.
+The size of the file is measured beforehand, by the same call into a file that is thrown away. Which
+call writes the checkpoint is known by its target, or by earlier saves: a file that such a save
+wrote, under any name, was found at the checkpoint's path afterwards.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ Line = tuple[str, int]
 
 
 class KilledSave:
-    """When this process is to be ended inside a save, and what it tells of that."""
+    """Decides in which save this process is ended, ends it, and writes `kill-rR-P.json`."""
 
     def __init__(self, settings: HarnessSettings, output: Output, recorder: Recorder) -> None:
-        """For a run with `settings.kill_save`."""
+        """Prepare for a run with `settings.kill_save`."""
         self._point = settings.kill_save
         self._step = settings.preempt_step
         self._checkpoint = Path(os.path.realpath(settings.preempt_path))
         self._tree = Path(os.path.realpath(settings.tree))
         self._output = output
-        # several ranks have one folder
+        # ranks share the output folder, so the scratch folder needs the process id
         self._scratch = Path(settings.out).absolute() / f"{SCRATCH}-{output.pid}"
         self._recorder = recorder
-        # by device and number of the file: where it was written, and by which line
+        # by device and inode of each saved file: the path that was written, and the line that saved
+        # it
         self._saved: dict[tuple[int, int], tuple[Path, Line]] = {}
+        # inodes of saved files that were later found at the checkpoint's path
         self._became: set[tuple[int, int]] = set()
         self._had_one = False
         self._is_reported = False
@@ -61,13 +63,13 @@ class KilledSave:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next save of the checkpoint is the one to be ended inside."""
+        """Whether the next save of the checkpoint is the one to be ended in."""
         return not self._is_reported and self._recorder.steps >= self._step
 
     def save(self, write: Write, target: Any, frame: FrameType) -> None:
-        """Let `write` save to its target for whoever has this frame; the right one never returns.
+        """Save to `target` by `write`; if this is the save to be ended in, never return.
 
-        Raises what `write` raises.
+        `frame` is the frame of the script that saves. Raises what `write` raises.
         """
         place_found = caller_of(frame).place
         place = place_found.file, place_found.line
@@ -80,12 +82,12 @@ class KilledSave:
             write(target)
         if path is not None:
             with suppress(OSError):
-                # a number is reused once its file is gone
+                # the inode may be that of a file that is gone
                 self._became.discard(identity := _identity(path.stat()))
                 self._saved[identity] = path, place
 
     def tell_missed(self) -> None:
-        """The run is ended, or ends by itself, and was not ended inside a save."""
+        """Report why the run was not ended inside a save, if it was not."""
         if not self._is_reported:
             self._tell(
                 None,
@@ -95,7 +97,7 @@ class KilledSave:
             )
 
     def look(self) -> None:
-        """Note what lies at the checkpoint's path now."""
+        """Look at the checkpoint's path for files that earlier saves wrote."""
         for _, (device, number, _, _) in files_at(self._checkpoint):
             self._had_one = True
             if (device, number) in self._saved:
@@ -109,10 +111,10 @@ class KilledSave:
         if any(self._saved[saved_path][0] == path for saved_path in self._became):
             return True
         if self._became:
-            # a name that was not there before, of a line that writes nothing else
+            # Accept a new name if every file that this line saved became the checkpoint.
             of_line = {saved_path for saved_path, (_, line) in self._saved.items() if line == place}
             return bool(of_line) and of_line <= self._became
-        # no earlier save has shown it: something of another name that is to be renamed
+        # No earlier save can show it: expect a temporary name that contains the checkpoint's.
         folder = self._checkpoint.parent
         beside = path.relative_to(folder).parts[:1] if folder in path.parents else ()
         return any(self._checkpoint.stem in name for name in beside)
@@ -126,9 +128,10 @@ class KilledSave:
             )
 
     def _end_inside(self, write: Write, target: Any, path: Path | None, place: Line) -> None:
-        """End the process at the chosen byte, or say why that did not come about."""
+        """End the process at the chosen byte, or note why that was not possible."""
         if threading.current_thread() is not threading.main_thread():
-            # the training goes on meanwhile, and with it the harness writes
+            # the training would go on in its own thread, and the harness would write under the
+            # limit
             self._why_not = "torch.save runs in a thread beside the training"
             write(target)
             return
@@ -142,22 +145,23 @@ class KilledSave:
             return
         byte = {FIRST: 1, MIDDLE: max(1, size // 2)}.get(self._point, max(1, size - 1))
         self._tell(path, place, size=size, byte=byte)
-        # the lines of the last steps wait to be written with those of the next
+        # Lines of the last steps are still waiting; nothing can write them later.
         self._recorder.flush()
         self._output.silent = True
         own, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-        # the signal of that limit dumps core by default (signal(7))
+        # SIGXFSZ dumps core by default (signal(7))
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-        # Python ignores it from its start on: a write would fail, and an `except` could go on
+        # Python ignores the signal: a write would raise an error, which an `except` could swallow.
         before = signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (_at_most(start + byte, most), most))
         try:
             write(target)
             if stream is not None:
-                # what Python holds back for this file belongs to the save
+                # data that Python still buffers for this file belongs to the save
                 stream.flush()
         except BaseException:
-            # the signal was blocked, and the write failed in its place: no byte more is written
+            # the signal is blocked, so the write failed instead: end here, with no further byte
+            # written
             os._exit(128 + signal.SIGXFSZ)
         resource.setrlimit(resource.RLIMIT_FSIZE, (own, most))
         signal.signal(signal.SIGXFSZ, before)
@@ -171,12 +175,12 @@ class KilledSave:
         )
 
     def _measured(self, write: Write, target: Any) -> int:
-        """How many bytes the save is going to write."""
+        """Return how many bytes the save is going to write."""
         if _stream_of(target) is not None:
             counter = _Counter()
             write(counter)
             return counter.count
-        # of the same name, which is in the file
+        # same name, since torch writes the name into the archive
         name = Path(os.fsdecode(target)).name
         self._scratch.mkdir()
         try:
@@ -188,7 +192,10 @@ class KilledSave:
     def _tell(
         self, path: Path | None, place: Line, *, size: int = 0, byte: int = 0, why: str = ""
     ) -> None:
-        """Written before the end, since nothing is after it; `why` says why there was none."""
+        """Write the record; `why` says why the process is not ended.
+
+        It is written before the end, since nothing can be written after it.
+        """
         self._is_reported = True
         shown = "" if path is None else os.path.relpath(path, self._tree)
         document = {
@@ -210,14 +217,14 @@ class KilledSave:
             self._output.write_document("kill", document)
 
     def _inside(self, path: Path | None) -> str:
-        """The file's name below the checkpoint's folder; `.` is the checkpoint itself."""
+        """Return the file's path below the checkpoint, or `.` for the checkpoint itself."""
         if path is None or not (path == self._checkpoint or self._checkpoint in path.parents):
             return ""
         name = path.relative_to(self._checkpoint).as_posix()
         return name if len(name) <= MAX_TEXT else ""
 
     def _beside(self, target: Path | None) -> Iterator[str]:
-        """Names beside the checkpoint of what an earlier save of this run had written."""
+        """Yield names beside the checkpoint of files that earlier saves of this run wrote."""
         folder = self._checkpoint.parent
         for path, (device, number, _, _) in files_at(folder):
             inside = Path(os.path.realpath(path))
@@ -229,7 +236,7 @@ class KilledSave:
 
 
 class _Counter(io.RawIOBase):
-    """Takes what is written, and counts it."""
+    """A stream that counts the bytes and drops them."""
 
     count = 0
 
@@ -243,15 +250,15 @@ class _Counter(io.RawIOBase):
 
 
 def _stream_of(target: Any) -> Any:
-    """The open file below what torch.save is given; None for a path."""
+    """Return the open file below the argument of `torch.save`; None for a path."""
     if isinstance(target, str | os.PathLike | bytes):
         return None
-    # distributed checkpoints wrap it in what has no name
+    # distributed checkpoints wrap the file in an object without a name
     return target if hasattr(target, "name") else getattr(target, "raw", target)
 
 
 def _path_of(target: Any) -> Path | None:
-    """Where a save writes, links followed; None for what is no file."""
+    """Return the path that a save writes to, with links resolved; None if it is no file."""
     stream = _stream_of(target)
     named = target if stream is None else getattr(stream, "name", None)
     if not isinstance(named, str | os.PathLike | bytes):

@@ -1,11 +1,12 @@
-"""A run that is ended as a preemption ends it, and what stands at that border on both sides.
+"""Ends a run as a preemption would, and records the state at that border on both sides.
 
-A scheduler sends SIGTERM, waits, and sends SIGKILL. A script that saves every so many steps has
-written its checkpoint when it goes on to the next update; one that saves on SIGTERM has a handler
-for it, and writes the checkpoint a step or two later. Both are let do it, and the first then dies
-at once: nothing that it might do in the time that is left may reach the checkpoint by chance.
+A scheduler sends SIGTERM, waits, and sends SIGKILL. A script that saves every few steps has written
+its checkpoint before it goes on to the next update. A script that saves on SIGTERM has a handler
+for it, and writes the checkpoint a step or two later. Both get the time to save, and then the
+process dies at once: nothing that it might still do may reach the checkpoint by chance.
 
-Both runs tell which state they have there (`border.py`): what the second lacks can be named.
+The interrupted and the resumed run both record their state there (`border.py`). So the gate can
+name the state that the resumed run lacks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..output import Output
 from ..recording.recorder import Recorder
 from ..settings import HarnessSettings, perf_counter, process_id
 
-# of a script that has a handler of its own and no checkpoint yet
+# further steps for a script with a handler that has not written its checkpoint yet
 STEPS_MORE: Final = 2
 WAIT_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.01
@@ -35,17 +36,18 @@ MAX_FILES: Final = 10_000
 MAX_NAME: Final = 300
 MAX_WRITING: Final = 20
 WRITES: Final = os.O_WRONLY | os.O_RDWR
-# device and number of a file, when it was written, how long it is
+# device, inode, time of modification in ns and size of a file
 Stamp = tuple[int, int, int, int]
 
 
-# of torch: takes a step without gradients and without a rate, so that there is a state to load into
+# torch's function that steps with gradients and a learning rate of 0. It gives an optimizer a state
+# to load into.
 MAKES_STATE: Final = ("torch.distributed.checkpoint.state_dict", "_init_optim_state")
 MAX_FRAMES: Final = 40
 
 
 def makes_state_to_load() -> bool:
-    """Whether this optimizer step is none of the training's, but torch's before it loads one."""
+    """Whether this optimizer step is torch's own, before it loads an optimizer's state."""
     module, function = MAKES_STATE
     frame = sys._getframe(1) if module in sys.modules else None  # noqa: SLF001 - no other way
     for _ in range(MAX_FRAMES):
@@ -58,10 +60,10 @@ def makes_state_to_load() -> bool:
 
 
 class Preemption:
-    """When this process is to be ended, and by what."""
+    """Decides when this process is to be ended, and how."""
 
     def __init__(self, settings: HarnessSettings) -> None:
-        """Nothing is due without `preempt_step`."""
+        """Prepare from the settings; without `preempt_step` the process is never ended."""
         self._step = settings.preempt_step
         self._path = Path(settings.preempt_path)
         self._before: dict[str, Stamp] | None = None
@@ -69,46 +71,50 @@ class Preemption:
         self._at_the_end: dict[str, Stamp] | None = None
 
     def note_step(self, steps: int) -> None:
-        """A step has ended: what lies at the checkpoint's path now was written before."""
+        """Note the checkpoint's files once the last step before the border has ended."""
         if self._step and steps >= self._step and self._before is None:
             self._before = dict(files_at(self._path))
 
     def is_due(self, recorder: Recorder, optimizer: Optimizer) -> bool:
-        """Whether this optimizer has taken all steps up to the border, and begins another.
+        """Whether this optimizer has taken all steps up to the border and begins another.
 
-        One that steps after another in each iteration has yet to take the last of them when the
-        first has: between the two no script saves.
+        If optimizers step one after another in an iteration, the last one still has to step when
+        the first one has. Between the two no script saves, so the border is before the first one's
+        next step.
         """
+        # a handler usually sets a flag, and the script saves a step or two later
         border = self._signalled_at + STEPS_MORE if self._signalled_at else self._step
         return bool(self._step) and recorder.steps_of(optimizer) >= border
 
     @property
     def is_gentle(self) -> bool:
-        """Whether the script gets time: it has a handler, and has yet to write its checkpoint."""
+        """Whether the script has a SIGTERM handler and has not saved since: then it gets time."""
         handled = callable(signal.getsignal(signal.SIGTERM))
         return handled and not self._signalled_at and dict(files_at(self._path)) == self._before
 
     def ask(self, steps: int) -> None:
-        """Send SIGTERM to this process; its handler may raise here."""
+        """Send SIGTERM to this process; the script's handler may raise here."""
         self._signalled_at = steps
         os.kill(process_id(), signal.SIGTERM)
 
     def end(self) -> None:
-        """End this process: asked first, then by force."""
+        """End this process by SIGTERM, unless it got that already, and then by SIGKILL."""
         try:
             if not self._signalled_at:
                 os.kill(process_id(), signal.SIGTERM)
+        # the handler may raise, and the process must end nevertheless
         finally:
             os.kill(process_id(), signal.SIGKILL)
 
     def note_end(self) -> None:
-        """From here on nobody but a thread of the script can write its checkpoint."""
+        """Note the checkpoint's files: from here on only a thread of the script can write."""
         self._at_the_end = dict(files_at(self._path))
 
     def written_after_the_end(self) -> bool:
-        """Whether such a thread has written it while the harness wrote its own files.
+        """Whether a thread wrote the checkpoint while the harness was writing its own files.
 
-        On a faster machine it would have been too late. Of several ranks another one may be late.
+        On a faster machine that write would have come too late. With several ranks another rank may
+        be late, so nothing is concluded.
         """
         return bool(self._changed()) and _ranks() == 1
 
@@ -119,10 +125,11 @@ class Preemption:
         return {path for path, _ in set(files_at(self._path)) ^ set(before.items())}
 
     def being_written(self) -> tuple[list[str], list[str]]:
-        """Names of files at the checkpoint's path or below it that are being written, and others.
+        """Return the names of files that are being written: the checkpoint's, and others.
 
-        Those are open for writing, or a thread is saving there. The others are what a thread is
-        saving elsewhere, and what is open beside it under a name that has the checkpoint's in it.
+        The first list has files at or below the checkpoint's path that are open for writing or that
+        a thread is saving. The second has files that a thread is saving elsewhere, and open files
+        beside the checkpoint with its name in theirs.
         """
         path = str(self._path)
         saved = set(_saved_by_threads())
@@ -140,9 +147,9 @@ class Preemption:
 
 
 def wait_for_ranks(folder: str, output: Output) -> None:
-    """Return when every rank of this machine has written its summary, or after a while.
+    """Wait for the summary of every rank of this machine, at most `WAIT_SECONDS`.
 
-    A launcher ends the others as soon as the first is gone, wherever they are.
+    A launcher kills the other ranks as soon as the first is gone, whatever they are doing.
     """
     ranks = _ranks()
     until = perf_counter() + WAIT_SECONDS
@@ -167,7 +174,7 @@ def _names(paths: Iterable[str]) -> list[str]:
 
 
 def _saved_by_threads() -> Iterator[str]:
-    """Paths that other threads are saving to just now, as their frames show."""
+    """Yield the paths that other threads are saving to right now, read from their frames."""
     mine = threading.get_ident()
     for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - no other way
         frame = innermost if thread != mine else None
@@ -178,6 +185,7 @@ def _saved_by_threads() -> Iterator[str]:
             target = None
             if module == "torch.serialization" and frame.f_code.co_name == "save":
                 target = frame.f_locals.get("f")
+                # torch.save takes a path or an open file
                 target = getattr(target, "name", target)
             elif module.startswith("torch.distributed.checkpoint"):
                 writer = frame.f_locals.get("storage_writer")
@@ -189,7 +197,7 @@ def _saved_by_threads() -> Iterator[str]:
 
 
 def files_at(path: Path) -> Iterator[tuple[str, Stamp]]:
-    """Each file at or below a path: which one it is, when it was written, how long it is."""
+    """Yield each file at or below a path with its stamp; stops after `MAX_FILES` files."""
     number = 0
     for folder, _, names in os.walk(path):
         for name in names:
@@ -208,6 +216,7 @@ def _stamp_of(path: str) -> Iterator[tuple[str, Stamp]]:
 
 
 def _open_for_writing(path: str) -> Iterator[str]:
+    # `.` is `Path("")` or its parent: no checkpoint's path is configured
     if not sys.platform.startswith("linux") or path == ".":
         return
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names alone

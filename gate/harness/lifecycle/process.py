@@ -1,4 +1,4 @@
-"""The harness of this process: made when torch is imported, asked by every hook afterwards."""
+"""The hooks of this process: installed when torch is imported, each asks the current session."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _session: HarnessSession | None = None
 
 
 def begin(settings: HarnessSettings) -> None:
-    """Torch has just been imported: set its switches, attest them, watch its training."""
+    """Set torch's switches, attest them and hook its training, right after its import."""
     global _settings, _session
     wait_until_let_go(settings.sign)
     _settings = settings
     _session = HarnessSession(settings, process_knobs.read_back(Problems()), late=cuda.in_use())
     process_knobs.apply(settings, _session.problems)
-    # only now that switches and seed are set: what the harness does itself is no override
+    # Only after switches and seed are set: what the harness sets itself is no override.
     with _session.problems.noting("watching the knobs"):
         overrides.install(overrides.guarded_settings(settings), _guard)
         overrides.hook_seeds(_on_seed, _working_step)
@@ -60,13 +60,14 @@ def begin(settings: HarnessSettings) -> None:
             operator_policy.inspect_error,
         )
         module_search.remember()
-        # also where nothing is observed: who was called is no garbage, which is slow to rule out
+        # Needed even without observation: a module that was called is known to be alive, which is
+        # slow to find out otherwise.
         first_inputs.install(_on_input)
         register_module_buffer_registration_hook(_on_buffer)
         auxiliary_state.install(_on_scaler_step, _on_average)
         carried_state.install(_carried, _steps, _save_by)
         training_hooks.install_graph_hooks(_capture, _on_replay)
-        # by now every module that has hooks is loaded
+        # last, when every module with hooks is loaded
         remember_functions()
     with _session.problems.noting("watching operators"):
         operator_policy.install(settings, _operators)
@@ -83,7 +84,7 @@ def begin(settings: HarnessSettings) -> None:
 
 
 def _try_setting(settings: HarnessSettings, problems: Problems) -> None:
-    """The one thing that a run for a diagnosis has other, as far as torch has it."""
+    """Change the one setting that a diagnostic run tries, if that setting is in torch."""
     with problems.noting("trying a setting"):
         if settings.trial == ONE_THREAD:
             torch.set_num_interop_threads(1)
@@ -92,21 +93,23 @@ def _try_setting(settings: HarnessSettings, problems: Problems) -> None:
 
 
 def current() -> HarnessSession | None:
-    """The session of this process, or None outside a gate run.
+    """Return the session of this process, or None outside a gate run.
 
-    A forked child finds its parent's session here; it starts its own, so that the two never write
-    into one file. It inherits torch's switches with the parent's memory.
+    A forked child finds its parent's session and starts one of its own, so that two processes never
+    write to one file. It inherits torch's switches with the parent's memory.
     """
     global _session
     if _session is None or _settings is None or _session.pid == process_id():
         return _session
+    # `before` and `late` are of the parent, before the harness set the switches that this child
+    # inherits
     _session = HarnessSession(_settings, _session.before, late=_session.late)
     _session.attest()
     return _session
 
 
 def finish_at_exit() -> None:
-    """The script has ended by itself; a forked child that took no step has nothing to say."""
+    """End the session at exit; a forked child that took no step has nothing to write."""
     if _session is not None:
         mode.finish()
         _session.end()
@@ -122,6 +125,7 @@ def _on_backward(loss: torch.Tensor) -> None:
     if session is None:
         return
     if cuda.capturing():
+        # nothing may be read during a capture; each replay reports the loss
         session.capture.note(loss)
         return
     with session.problems.noting("noting the loss"):
@@ -148,6 +152,7 @@ def _on_input(module: nn.Module, arguments: first_inputs.Arguments) -> None:
     if session is not None and not cuda.capturing():
         with session.problems.noting("noting an input of the model"):
             session.recorder.note_input(arguments)
+            # after a step, a buffer's infinity may be a result of the training
             if not session.recorder.steps:
                 session.constants.look(module)
             precision.PRECISION_SWITCHES.poll(precision.IN_FORWARD, calling_frame(1))
@@ -178,11 +183,13 @@ def _after_step(optimizer: Optimizer) -> None:
     if session is None:
         return
     if cuda.capturing():
+        # each replay reports the step
         session.capture.note(optimizer)
         return
     try:
         with session.problems.noting("observing a step"):
             session.after_step(optimizer)
+    # `noting` lets it pass, since a SystemExit is no `Exception`
     except TrainingStopped:
         mode.finish()
         raise
@@ -201,6 +208,7 @@ def _on_replay(passed: training_hooks.Passed) -> None:
         with session.problems.noting("noting the loss"):
             session.recorder.note_backward(passed)
     else:
+        # the graph keeps its gradients to itself, so the step is recorded without them
         session.problems.leave_out(GRADIENTS_OF_A_GRAPH)
         with session.problems.noting("observing a step"):
             session.after_step(passed)

@@ -1,11 +1,12 @@
-"""One process of the training: what it attests, records and leaves at its end.
+"""The harness session of one training process: what it attests, records and writes at the end.
 
-A run can so be started ahead of its turn: up to here it did what any run of the script does, in the
-script's own order. Imported by processes that have torch, before the harness does anything there.
+The gate may start a run ahead of its turn and let it wait in `wait_until_let_go`. Up to that
+point the process has done what every run of the script does, in the script's own order. Only
+processes that have torch import this module, before the harness does anything there.
 
-No defence against malice, which can replace this one too: a test helper that patches everything
-in sight, or a script that silences what it takes for a debugger, must not look like a training
-without steps.
+The checks for replaced functions are no defence against malice: hostile code can replace the
+checks too. They catch accidents. A test helper that patches everything in sight, or a script that
+silences what it takes for a debugger, must not look like a training without steps.
 """
 
 from __future__ import annotations
@@ -61,16 +62,17 @@ POLL_SECONDS = 0.005
 
 
 class Waiting:
-    """How long this process took to get here, and how long it then waited, in seconds."""
+    """Seconds from the harness's start until torch was imported, and seconds waited after that."""
 
     ready_seconds = 0.0
     waited_seconds = 0.0
 
 
 def wait_until_let_go(sign: str) -> None:
-    """Return when the file `sign` is there; without a name, or a second time, at once.
+    """Block until the file `sign` exists.
 
-    Raises `SystemExit` when the parent process is gone.
+    Return at once when `sign` is empty, and on every call after the first. Raises `SystemExit`
+    when the parent process is gone, so that a killed gate leaves no waiting process behind.
     """
     if Waiting.ready_seconds:
         return
@@ -80,6 +82,7 @@ def wait_until_let_go(sign: str) -> None:
         return
     _import_what_optimizers_need()
     Waiting.ready_seconds = perf_counter() - started_at
+    # Linux gives an orphan to another process: a changed parent means that the gate's is gone
     while not os.path.exists(sign):  # noqa: PTH110 - as above
         if os.getppid() != parent:
             raise SystemExit(1)
@@ -89,9 +92,10 @@ def wait_until_let_go(sign: str) -> None:
 
 
 def _import_what_optimizers_need() -> None:
-    """The first optimizer of a process imports these, and takes a second for it; nothing is drawn.
+    """Import modules that the first optimizer of a process needs, which takes about a second.
 
-    A fault in them is reported when the script itself needs them.
+    Importing them draws nothing from any generator. An error in them is ignored here, since it
+    occurs again, with a traceback, when the script itself needs the module.
     """
     try:  # noqa: SIM105 - contextlib would be imported for it
         import torch._dynamo  # noqa: F401
@@ -99,19 +103,19 @@ def _import_what_optimizers_need() -> None:
         pass
 
 
-# of this package and its subpackages, by whichever name the training's process knows it
+# prefix of the harness's modules, under the name by which the training's process knows the package
 _OURS = str(__package__).removesuffix("lifecycle")
 
 _remembered: dict[str, object] = {}
 
 
 def remember_functions() -> None:
-    """Take the harness's functions and methods, as they are now, for the right ones."""
+    """Remember the harness's functions and methods as they are now, as the genuine ones."""
     _remembered.update(_functions())
 
 
 def replaced_functions() -> list[str]:
-    """One sentence for each of them that is another one now."""
+    """Return one sentence for each harness function that the script has replaced."""
     now = dict(_functions())
     return [
         f"the script replaced the harness's {name}"
@@ -126,7 +130,7 @@ def _functions() -> Iterator[tuple[str, object]]:
             continue
         short = module_name.rpartition(".")[2]
         for name, value in list(vars(module).items()):
-            # what a module only imported is not its own, and torch replaces parts of itself
+            # skip what the module only imported; torch also replaces parts of itself at run time
             if not str(getattr(value, "__module__", "")).startswith(_OURS):
                 continue
             if isinstance(value, FunctionType):
@@ -142,25 +146,26 @@ def _methods(owner: str, kind: type) -> Iterator[tuple[str, object]]:
 
 
 Kept = TypeVar("Kept")
-# Backward passes without any optimizer step after which a script is ended. More than any first step
-# takes, whose gradients may be accumulated over hundreds of passes or follow an inner loop.
+# The script is ended after this many backward passes without any optimizer step. No first step
+# takes as many, even one that accumulates gradients over hundreds of passes or runs an inner loop.
 BACKWARDS = 2000
 BACKWARDS_OF_A_STEP = 100
-# an inner loop of a script's own, before its optimizer steps, is shorter than this
+# a script's own inner loop, before its optimizer steps, is shorter than this
 UPDATES_BY_HAND = 20
 UPDATES_OF_A_STEP = 3
 MAX_TEXT = 200
 
 
 class HarnessSession:
-    """The harness of one process; a forked child gets one of its own."""
+    """The harness in one process; each forked child that trains has a session of its own."""
 
     def __init__(
         self, settings: HarnessSettings, before: process_knobs.Readings, *, late: bool
     ) -> None:
-        """`before` holds what torch had before the harness set anything.
+        """Set up recording; nothing is hooked yet.
 
-        `late` says that CUDA had been started by then.
+        `before` holds torch's settings as they were before the harness changed any. `late` is true
+        if CUDA had already been initialised by then.
         """
         self.settings = settings
         self.before = before
@@ -205,17 +210,17 @@ class HarnessSession:
             self.killed_save = KilledSave(settings, self.output, self.recorder)
 
     def working_step(self) -> int:
-        """The optimizer step that is being worked on, from 1."""
+        """Return the number of the optimizer step in progress, counted from 1."""
         return self.recorder.steps + 1
 
     def note_override(self, event: OverrideEvent) -> None:
-        """Put what the training did to a knob on record."""
+        """Record that the training overrode a knob or seeded a generator."""
         with self.problems.noting("writing the override log"):
             self.override_log.add(event)
 
     def note_source(self, source: Source) -> None:
-        """Put what may make two runs differ on record."""
-        # code is looked through at the end, and may have run from the first step on
+        """Record a line of the training that may make two runs differ."""
+        # these are found by searching the code at the end, and may have run from the first step on
         in_code = source.kind in {ADDRESS, SPLIT} or source.before == IN_CODE
         with self.problems.noting("writing what may make two runs differ"):
             record = {
@@ -233,10 +238,11 @@ class HarnessSession:
             self.output.append_line("sources", record)
 
     def attest(self, *, just_set: bool = False) -> None:
-        """Write which settings torch really has in this process.
+        """Write the attestation: the settings that torch really has in this process.
 
-        Only what has `just_set` them must find them as asked: later the script may have seeded
-        again, which is its right, and what it overridden the guard tells.
+        `just_set` is true right after the harness set the knobs. Only then is a different value
+        a problem. Later the script may have seeded again, which it is free to do, and the
+        guard reports every knob that it overrode.
         """
         readings = process_knobs.read_back(self.problems)
         if just_set:
@@ -258,12 +264,16 @@ class HarnessSession:
         self.output.document_or_complaint("process", document)
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Look at what the step will work on."""
+        """Stop or preempt the run if it is time; else observe the gradients of this step.
+
+        Raises `TrainingStopped` if no further step is wanted.
+        """
         if self.settings.resumed and preemption.makes_state_to_load():
             return
         if not self._stopped:
             tell_unwaited()
             if not self.recorder.optimizers:
+                # an optimizer that lags behind takes its step first: all end at one step
                 self._before_first_step()
             if self._all_steps_taken() and optimizer not in self.recorder.lagging():
                 self._stop()
@@ -276,9 +286,10 @@ class HarnessSession:
                 self._tell_boundary(before_update=True)
 
     def after_backward(self, loss: torch.Tensor) -> None:
-        """Raise `TrainingStopped` in a script that goes on and on without an optimizer.
+        """Raise `TrainingStopped` in a script that trains without any torch optimizer.
 
-        After few passes where it moves its weights by itself, and after many in any case.
+        Without optimizer steps nothing would ever stop it. The limit is low when the script updates
+        its weights by hand, and high otherwise.
         """
         if self.recorder.optimizers:
             return
@@ -294,7 +305,7 @@ class HarnessSession:
     def scaler_step(
         self, scaler: GradScaler, optimizer: Optimizer, step: auxiliary_state.Step
     ) -> Any:
-        """Let a `GradScaler` make its step; one that it skips is recorded as a step too."""
+        """Run a `GradScaler`'s step; a step that the scaler skips is recorded as a step too."""
         self.auxiliary_state.note_scaler(scaler)
         before = self.recorder.steps_of(optimizer)
         self._inside_scaler = True
@@ -307,15 +318,16 @@ class HarnessSession:
         return result
 
     def after_step(self, optimizer: Optimizer, *, skipped: auxiliary_state.Skipped = None) -> None:
-        """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
+        """Record a finished step; raise `TrainingStopped` after the last one and any later one."""
         if self.settings.resumed and preemption.makes_state_to_load():
             return
         if self._inside_scaler:
-            # a fused optimizer steps even where it changes nothing, so the call alone says little
+            # a fused optimizer is called even for a skipped step, so the call alone proves nothing
             skipped = auxiliary_state.skipped_inside(optimizer)
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            # first of all: time from here on is the harness's
             self.recorder.end_step(optimizer)
             if self.first_step_seconds is None:
                 self._at_first_step(optimizer)
@@ -331,12 +343,12 @@ class HarnessSession:
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
                 self._stop()
-            # a step that a scaler skips is not announced
+            # `before_step` is not called for a step that the scaler skips: check the end here
             later = self.recorder.steps_of(optimizer) > self.settings.end_step
             if self._ends_early() and (later or not self.settings.end_written):
                 self._stop()
-            # asked as often as lines are written: a question of the file system at each step would
-            # be felt where steps are short
+            # Checked only when lines were just written: a file system look-up at each step would be
+            # noticeable where steps are short.
             if self.recorder.just_wrote and self.output.race_told():
                 self._stop()
             return
@@ -357,7 +369,7 @@ class HarnessSession:
         return self.recorder.steps >= self.settings.max_steps
 
     def _ends_early(self) -> bool:
-        """Whether a run that is stopped on purpose has come so far, with every optimizer."""
+        """Whether every optimizer has reached the step at which this run ends on purpose."""
         settings = self.settings
         if not settings.end_step:
             return False
@@ -373,12 +385,15 @@ class HarnessSession:
         raise TrainingStopped
 
     def _wait_for_daemons(self) -> None:
-        """Let the daemons of this process that train write to the end, for a while.
+        """Wait for the summaries of daemonic children that train, at most `WAIT_SECONDS`.
 
-        Python ends them as this process ends. Workers of a DataLoader are daemons too.
+        Python terminates daemonic processes when their parent exits. Workers of a DataLoader are
+        daemonic too; they do not train and are not waited for.
         """
         until = perf_counter() + preemption.WAIT_SECONDS
         for child in multiprocessing.active_children():
+            # Waiting for a DataLoader's workers too would make each rank wait its full time for
+            # ranks on other nodes.
             trains = child.daemon and self.output.has_trained(child.pid)
             while trains and child.is_alive() and perf_counter() < until:
                 if self.output.has_summary(child.pid):
@@ -386,7 +401,7 @@ class HarnessSession:
                 time.sleep(POLL_SECONDS)
 
     def _preempt(self) -> None:
-        """Ask the process to end; unless it gets time for its checkpoint, end it."""
+        """Send SIGTERM if the script may still save in its handler; else end the process."""
         if self._preemption.is_gentle:
             self._preemption.ask(self.recorder.steps)
             return
@@ -394,13 +409,15 @@ class HarnessSession:
         self._preemption.note_end()
         self._tell_boundary(before_update=True)
         self.finish("max_steps")
+        # once one rank ends, the launcher kills the others before they have written
         preemption.wait_for_ranks(self.settings.out, self.output)
+        # a thread has finished the checkpoint only now: record it as still being written
         if self._preemption.written_after_the_end():
             self._tell_boundary(before_update=True)
         self._preemption.end()
 
     def _tell_boundary(self, *, before_update: bool) -> None:
-        """Write what this process stands with, where it is interrupted or has been resumed."""
+        """Write the state at the border between two runs: where one is interrupted or resumed."""
         with self.problems.noting("reading the state of the run"):
             writing, beside = self._preemption.being_written()
             self._border.write(
@@ -414,22 +431,28 @@ class HarnessSession:
             )
 
     def _before_first_step(self) -> None:
-        """Settle what could not be known when torch was imported."""
+        """Settle what was unknown when torch was imported: group, rank and exit hook."""
         if cuda.in_bad_fork():
-            # a worker that only reads data may be forked so, one that trains cannot use the GPU
+            # a worker that only reads data may be forked like this; one that trains cannot use the
+            # GPU
             self.problems.note("this process was forked after CUDA had been initialised")
         attestation.Group.remember()
         if self.output.rank != training_rank() or cuda.in_bad_fork():
-            # A worker that the script itself started has been told its rank only now.
+            # a worker that the script itself started learns its rank in `init_process_group`
             self.output.rank = training_rank()
             self.attest()
         if multiprocessing.parent_process() is not None:
-            # Such a worker may end without exit handlers, but never without finalizers.
+            # multiprocessing ends a worker with `os._exit`: finalizers run, exit handlers do not
             multiprocessing.util.Finalize(None, self.end, exitpriority=-1)
 
     def _at_first_step(self, optimizer: Optimizer) -> None:
-        """The first step is just done: how long the start took, and its gradients if asked for."""
+        """Record how long the start took and which device is used, once the first step is done.
+
+        With `settings.noise` the gradients of that step are written too.
+        """
         with self.problems.noting("looking for other processes of this rank"):
+            # Another process of this rank trains too, so the script's processes have no ranks. Its
+            # mark ends both.
             if not self.output.first_to_train():
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
@@ -439,7 +462,7 @@ class HarnessSession:
             self.first_step_clock_seconds = monotonic()
         self._look_at_open_files()
         if cuda.in_use():
-            # before it started there was neither a device to name nor a seed of its own to read
+            # before CUDA started there was no device to name and no CUDA seed to read
             with self.problems.noting("attesting the device"):
                 self._write_attestation(self._applied | {"seed_cuda": process_knobs.seed_of_cuda()})
         if self.settings.noise:
@@ -451,7 +474,7 @@ class HarnessSession:
             outside.tell_held()
 
     def finish(self, stopped_by: str) -> None:
-        """Write state and summary, once, if there was a step."""
+        """Write state and summary, once, if this process took a step."""
         if self._finished or not self.recorder.steps:
             return
         self._finished = True
@@ -472,7 +495,7 @@ class HarnessSession:
         with self.problems.noting("looking for what the script saved"):
             outside.tell_saved()
         if self.settings.shake:
-            # no other run imports anything of it
+            # only a shaken run needs this module, so no other run imports it
             from ..variation_readings import tell_code
 
             with self.problems.noting("looking for what reads the variation"):
@@ -483,26 +506,27 @@ class HarnessSession:
             self._write_summary(stopped_by)
 
     def end(self) -> None:
-        """The script has ended by itself (or was stopped: then there is little left to do)."""
+        """Finish the records when the script ends, by itself or because the harness stopped it."""
         event_files = sys.modules.get(f"{__package__}.event_files")
         if event_files is not None:
             event_files.flush_all()
-        # a forked child that never trained holds its parent's session, whose files are not its own
+        # a forked child that never trained holds its parent's session, and must not touch its files
         if self.pid != process_id():
             return
         self.finish("script")
         if not self._ended:
-            # a worker that is spawned comes here twice, the second time without its exception
+            # A spawned worker calls this twice: from its finalizer and at exit. The second time the
+            # exception that ended it is no longer visible.
             self._ended = True
             with self.problems.noting("recording how the process ends"):
                 tell_end(self.settings.out, self.output.rank, trained=bool(self.recorder.steps))
-        # handlers of the script's may have used operators after the last step
+        # the script's own exit handlers may have used operators after the last step
         self.operators.write()
         if not self.recorder.steps:
             self._tell_untrained()
 
     def _tell_untrained(self) -> None:
-        """No step, so no summary: what there is to tell goes elsewhere."""
+        """Write `untrained` instead of a summary: the process ended without an optimizer step."""
         if replaced_functions():
             for sentence in replaced_functions():
                 self.problems.note(sentence)
@@ -545,7 +569,7 @@ class HarnessSession:
         self.output.document_or_complaint("summary", summary)
 
     def _standing(self) -> dict[str, torch.Tensor]:
-        """Model, optimizer, scalers and averages as they are now, by name."""
+        """Return tensors of model, optimizers, scalers and averages as they are now, by name."""
         recorder = self.recorder
         modules = _arranged(recorder.modules, recorder.module_numbers)
         optimizers = _arranged(recorder.optimizers, recorder.optimizer_numbers)
@@ -570,5 +594,5 @@ class HarnessSession:
 
 
 def _arranged(items: list[Kept], numbers: list[int]) -> list[Kept]:
-    """Each at the place that its number says."""
+    """Return the items sorted by their numbers."""
     return [item for _, item in sorted(zip(numbers, items, strict=True), key=lambda pair: pair[0])]

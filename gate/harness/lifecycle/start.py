@@ -1,10 +1,10 @@
-"""The harness's beginning: arm the hooks and return; everything else waits for an import.
+"""Starts the harness: arms the hooks and returns; all other work waits for an import.
 
-The finder stays installed and only ever shadows `exec_module` of the loader that the ordinary
-finders chose: `find_spec` probes, which libraries use to ask whether torch exists, do not disarm
-it. Imported by every Python process of a training, so nothing heavy is imported here.
+The finder stays installed. It only ever shadows `exec_module` of the loader that the ordinary
+finders chose. So a `find_spec` probe, by which libraries ask whether torch exists, does not disarm
+it.
 
-Imported by every Python process of a training, so nothing heavy is imported here.
+Every Python process of a training imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class ImportHook:
     """A meta path finder that runs each `callbacks[name]` after the import of `name`, in order.
 
-    A callback must not raise: it would look like a failed import of the user's library.
+    A callback must not raise: that would look like a failed import of the user's library.
     """
 
     def __init__(self, *callbacks: Mapping[str, AfterImport]) -> None:
@@ -40,7 +40,7 @@ class ImportHook:
         self._asking: set[tuple[str, int]] = set()
 
     def install(self) -> None:
-        """Go first on the meta path; call back at once for what has been imported already."""
+        """Go first on the meta path; call back at once for modules that are already imported."""
         for name in list(self._waiting):
             if name in sys.modules:
                 self._fire(name)
@@ -49,10 +49,10 @@ class ImportHook:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Let the other finders answer, and note when their loader runs the module."""
+        """Let the other finders answer, and call back when their loader has run the module."""
         question = (name, get_ident())
-        # other finders may come back to this one with the same question; another thread may ask it
-        # for itself at the same time, and has to be answered
+        # Another finder may ask this one again with the same question: then answer nothing. Another
+        # thread may ask it at the same time for itself: that one gets an answer.
         if name not in self._waiting or question in self._asking:
             return None
         self._asking.add(question)
@@ -78,7 +78,7 @@ class ImportHook:
         run_module: Callable[[ModuleType], None] = loader.exec_module  # type: ignore[attr-defined]
 
         def run_then_call_back(module: ModuleType) -> None:
-            # the object's own attribute: from here on the loader's class answers again
+            # deletes the attribute of the object, so that the loader's class answers again
             del loader.exec_module  # type: ignore[attr-defined]
             run_module(module)
             self._fire(name)
@@ -97,10 +97,10 @@ _started = False
 
 
 def start(environ: Mapping[str, str]) -> None:
-    """Read the settings, arm the hooks; a second call does nothing.
+    """Read the settings and arm the hooks; a second call does nothing.
 
-    Generators are seeded when their module is first imported, before user code can draw from it: a
-    process that never draws pays nothing. Raises `ValueError` for missing settings.
+    Generators are seeded when their module is first imported, before user code can draw from them.
+    A process that never draws pays nothing. Raises `ValueError` for missing settings.
     """
     global _started
     if _started:
@@ -108,9 +108,10 @@ def start(environ: Mapping[str, str]) -> None:
     _started = True
     settings = HarnessSettings(environ)
     _watch_files(settings, environ)
-    # Registered before any user code, so it runs after all of the user's own exit handlers.
+    # Exit handlers run in reverse order: registered first, this one runs after all of the user's.
     atexit.register(_finish, settings)
     children = Children(environ)
+    # `os` is imported before the harness: there is no import to wait for
     children.hook_os()
     callbacks = {
         "subprocess": lambda: _hook_starters(children.hook_subprocess),
@@ -139,12 +140,12 @@ def start(environ: Mapping[str, str]) -> None:
             "transformers.training_args", settings.tree
         ),
     }
-    # what is varied or tried comes before what the harness does there in every run
+    # variations and trials first: they change what the harness's own callbacks then wrap
     ImportHook(*_shaken(settings.shake), _trial(settings), callbacks).install()
 
 
 def _watch_files(settings: HarnessSettings, environ: Mapping[str, str]) -> None:
-    """Before the script can open anything."""
+    """Report files and variables that the script reads; hooked before it can open anything."""
     try:
         from ..sources.outside import install
         from ..sources.variables import hook_variables
@@ -156,7 +157,7 @@ def _watch_files(settings: HarnessSettings, environ: Mapping[str, str]) -> None:
 
 
 def _shaken(name: str) -> tuple[dict[str, Callable[[], None]], ...]:
-    """Vary one thing in this process, if any; what waits for an import."""
+    """Apply the variation of this run, if any; return the callbacks that wait for an import."""
     if not name:
         return ()
     try:
@@ -164,15 +165,16 @@ def _shaken(name: str) -> tuple[dict[str, Callable[[], None]], ...]:
 
         return vary_surroundings(name)
     except Exception as error:
-        # a variation that was not made is reported as not tried
+        # a variation that fails is reported as not tried, since nothing says that it is active
         _complain(f"{name} was not varied: {error}")
         return ()
 
 
 def _seed(name: str, knob: str, settings: HarnessSettings) -> None:
-    """Seed the module's global generator, then hook what seeds it again."""
+    """Seed the module's global generator, then hook the functions that seed it again."""
     try:
         module = sys.modules[name]
+        # without the knob `seed_workers`, workers are left as they are
         if settings.seeds(knob) and (settings.seeds("seed_workers") or not is_worker()):
             module.seed(settings.seed)
         from ..determinism.seed_hooks import hook_module
@@ -183,7 +185,7 @@ def _seed(name: str, knob: str, settings: HarnessSettings) -> None:
 
 
 def _begin(settings: HarnessSettings) -> None:
-    """Torch has been imported: the harness proper may be loaded now."""
+    """Load the rest of the harness; called when torch has been imported."""
     try:
         from .process import begin
 
@@ -193,7 +195,7 @@ def _begin(settings: HarnessSettings) -> None:
 
 
 def _hook_starters(hook: Callable[[], None]) -> None:
-    """A module that starts processes has been imported."""
+    """Hook a module that starts processes, just after its import."""
     try:
         hook()
     except Exception as error:
@@ -206,7 +208,7 @@ def _begin_numpy(settings: HarnessSettings) -> None:
 
 
 def _trial(settings: HarnessSettings) -> dict[str, Callable[[], None]]:
-    """What follows the import of a module in a run that tries one setting; else nothing."""
+    """Return the callbacks of a run that tries one setting; empty for any other run."""
     if settings.fill is not None:
         return {"numpy": lambda: _try_fill(settings.fill or 0)}
     if settings.trial == FIXED_COLLECTIVES:
@@ -248,7 +250,7 @@ def _try_collectives(name: str) -> None:
 
 
 def _hook_reads() -> None:
-    """A module has been imported that programs of this kind draw by; others pay nothing."""
+    """Hook reads of entropy, clocks and folders; programs without such modules pay nothing."""
     try:
         from ..sources.reads import hook_reads
 
@@ -258,7 +260,7 @@ def _hook_reads() -> None:
 
 
 def _hook_threads() -> None:
-    """`threading` has been imported."""
+    """Hook `threading`, just after its import."""
     try:
         from ..sources.concurrency import hook_threads
 
@@ -268,7 +270,7 @@ def _hook_threads() -> None:
 
 
 def _hook_completions(name: str) -> None:
-    """A module has been imported that hands on results in the order in which they are done."""
+    """Hook a module that returns results in the order in which they finish."""
     try:
         from ..sources.concurrency import hook_completions
 
@@ -278,7 +280,7 @@ def _hook_completions(name: str) -> None:
 
 
 def _hook_configuration(name: str, tree: str) -> None:
-    """A module has been imported that scripts take their configuration from."""
+    """Hook a module from which scripts take their configuration."""
     try:
         from ..sources.configuration import hook
 
@@ -288,7 +290,7 @@ def _hook_configuration(name: str, tree: str) -> None:
 
 
 def _hook_event_files() -> None:
-    """A writer of TensorBoard files has been imported."""
+    """Hook TensorBoard's writer of event files."""
     try:
         from .ending import hook_writers
 
@@ -298,7 +300,7 @@ def _hook_event_files() -> None:
 
 
 def _complain(text: str) -> None:
-    """One line on stderr, which the script may have closed."""
+    """Write one line to stderr, unless the script has closed it."""
     try:  # noqa: SIM105 - contextlib is no module that every process has loaded already
         sys.stderr.write(f"repro-gate: {text}\n")
     except Exception:
@@ -306,7 +308,7 @@ def _complain(text: str) -> None:
 
 
 def _finish(settings: HarnessSettings) -> None:
-    """At exit; a process that never imported torch has no session to end, and says just that."""
+    """End the session at exit; without torch there is none, and the process records just that."""
     process = sys.modules.get(f"{__package__}.process")
     if process is not None:
         process.finish_at_exit()

@@ -1,1 +1,1 @@
-"""What the training computes, step by step and at its end, as lines, digests and tensors."""
+"""What the training computes at each step and at its end: lines, digests and tensors."""

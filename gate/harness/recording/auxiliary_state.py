@@ -1,7 +1,7 @@
 """Auxiliary state of a training: gradient scalers of mixed precision, and averages of weights.
 
-Both decide the next step or the result, so their state is evidence, and a step that a scaler skips
-is a step all the same: the number of steps must not depend on when the last overflow came.
+Both influence the next step or the result, so their state is evidence. A step that a scaler skips
+counts as a step: the number of steps must not depend on when the last overflow came.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from ..output import Problems
 from .state import named_tensors
 from .training_hooks import outside_compiler
 
-# On the scaled loss, which dies with its backward pass, so nothing has to be forgotten in time.
+# Attribute of the scaled loss, which is freed after its backward pass, so nothing needs cleaning
+# up.
 _UNSCALED = "_repro_gate_unscaled"
 
 Step = Callable[[], Any]
 OnScalerStep = Callable[[GradScaler, Optimizer, Step], Any]
-# Whether a step changed nothing; None without a scaler, a tensor where a device knows it first.
+# Whether a step changed nothing. None without a scaler; a tensor if the answer is still on a
+# device.
 Skipped = torch.Tensor | bool | None
 OnAverage = Callable[[nn.Module], None]
 
@@ -38,17 +40,17 @@ class AuxiliaryState:
         self._averages: list[nn.Module] = []
 
     def note_scaler(self, scaler: GradScaler) -> None:
-        """Keep a scaler, and keep it alive until the state is written."""
+        """Remember a scaler, and keep it alive until the state is written."""
         if not any(known is scaler for known in self._scalers):
             self._scalers.append(scaler)
 
     def note_average(self, average: nn.Module) -> None:
-        """Keep an averaged model likewise."""
+        """Remember an averaged model, and keep it alive until the state is written."""
         if not any(known is average for known in self._averages):
             self._averages.append(average)
 
     def capture(self, problems: Problems) -> dict[str, torch.Tensor]:
-        """Their tensors and numbers as `scaler/<i>/<key>` and `average/<i>/<name>`."""
+        """Return their tensors and numbers as `scaler/<i>/<key>` and `average/<i>/<name>`."""
         tensors: dict[str, torch.Tensor] = {}
         kinds: tuple[tuple[str, Sequence[Any]], ...] = (
             ("scaler", self._scalers),
@@ -69,23 +71,23 @@ def install(on_scaler_step: OnScalerStep, on_average: OnAverage) -> None:
 
 
 def unscaled(loss: torch.Tensor) -> torch.Tensor:
-    """The loss that a `GradScaler` made this one from, or the loss itself."""
+    """Return the loss before `GradScaler.scale`, or the loss itself if it was not scaled."""
     original: torch.Tensor = getattr(loss, _UNSCALED, loss)
     return original
 
 
 def skipped_inside(optimizer: Optimizer) -> Skipped:
-    """Whether a fused step, which is told of infinities rather than not called, did nothing.
+    """Return whether a fused step did nothing because the gradients had an infinity.
 
-    `GradScaler.step` hands `found_inf` to such an optimizer for the time of the step. It may lie on
-    a device, and is not read here, which would wait for it.
+    `GradScaler.step` does not skip a fused optimizer. It sets `found_inf` on the optimizer during
+    the step. The tensor may be on a device. It is not read here, since reading would wait.
     """
     found_inf: Any = getattr(optimizer, "found_inf", None)
     return found_inf.detach().clone() if isinstance(found_inf, torch.Tensor) else bool(found_inf)
 
 
 def _hook_new_scalers() -> None:
-    """Hook the class itself, and others that have a `scale` of their own when one is made."""
+    """Hook `scale` of `GradScaler`, and a subclass's own at its first instance."""
     hooked: set[type] = set()
 
     def new(kind: type[GradScaler], *_: Any, **__: Any) -> GradScaler:
@@ -95,7 +97,7 @@ def _hook_new_scalers() -> None:
                 _hook_scale_of(owner)
         return object.__new__(kind)
 
-    # Not around `__init__`, whose warnings would then point here.
+    # Not around `__init__`: warnings from it would then point to this file.
     GradScaler.__new__ = new  # type: ignore[method-assign,assignment]
 
 
@@ -105,7 +107,7 @@ def _hook_scale_of(kind: Any) -> None:
     @functools.wraps(plain_scale)
     def scale(self: GradScaler, outputs: Any) -> Any:
         scaled = plain_scale(self, outputs)
-        # a scaler that is switched off hands back what it was given, which is its own loss
+        # a disabled scaler returns its argument, which is its own unscaled loss
         if isinstance(outputs, torch.Tensor) and scaled is not outputs:
             setattr(scaled, _UNSCALED, outputs.detach())
         return scaled

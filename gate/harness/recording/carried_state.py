@@ -1,8 +1,9 @@
-"""What a training goes on from besides weights and optimizer: generators, schedulers, batches.
+"""State that a resume needs besides weights and optimizer: generators, schedulers, batches.
 
-Whether a checkpoint holds enough to go on from is judged elsewhere; here is noted what this process
-used. A generator counts once it was drawn from between two steps. A DataLoader that begins draws a
-number for its workers from torch's generator, also where nothing is shuffled: alone that is no use.
+This module only records what the process used. Whether a checkpoint contains enough for an exact
+resume is judged elsewhere. A generator counts as used if its state changed between two steps. When
+a DataLoader's epoch begins it draws a seed for its workers from torch's generator, even without
+shuffling; that draw alone does not count.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ MAX_SAVES: Final = 20
 MAX_SAMPLERS: Final = 100
 MAX_NAME: Final = 100
 MAX_PATH: Final = 200
-# How a loader comes to the order of its samples: as they stand, drawn from torch's generator or
-# from one of its own, by the number of the epoch, or in a way that is not known.
+# How a loader gets the order of its samples: as they are, drawn from torch's generator or from one
+# of its own, by the number of the epoch, or unknown.
 PLAIN, OF_TORCH, OWN, BY_EPOCH, UNKNOWN = "plain", "torch", "own", "epoch", "unknown"
-# on an iterator of a DataLoader
+# attribute that the harness sets on an iterator of a DataLoader
 _EPOCH: Final = "_repro_gate_epoch"
 
 
 class Epoch:
-    """One iterator of a DataLoader: how its order comes about, and how far it is."""
+    """An iterator of a DataLoader: where its order comes from, how many batches it yielded."""
 
     __slots__ = ("ended", "number", "order", "reseeded", "yielded")
 
@@ -49,7 +50,7 @@ class Epoch:
 
 
 class Loaders:
-    """The DataLoaders of one process; that of the last step is the one that trains."""
+    """The DataLoaders of one process; the one that led to the last step is the one that trains."""
 
     def __init__(self) -> None:
         self.own_drawn = False
@@ -58,14 +59,16 @@ class Loaders:
         self._trained: weakref.ref[Any] | None = None
 
     def begin(self, iterator: Any, loader: Any) -> None:
-        """An iterator was made: an epoch begins."""
+        """Note that a DataLoader made an iterator, which begins an epoch."""
         sampler = _sampler_of(loader)
         order, generator = _order_of(sampler, loader)
         before = self._begun.get(id(sampler))
+        # the `id` may be that of a sampler that is gone
         if before is not None and before.sampler() is not sampler:
             before = None
         begun = _begun(sampler, 1 if before is None else before.number + 1, generator)
-        # given a seed for this epoch: another one, or the same again
+        # The script seeded the generator for this epoch: with another seed, or with the same one
+        # again.
         reseeded = before is not None and (
             begun.seed != before.seed or (order == OWN and begun.state == before.state)
         )
@@ -75,7 +78,7 @@ class Loaders:
         setattr(iterator, _EPOCH, Epoch(order, begun.number, reseeded=reseeded))
 
     def yielded(self, iterator: Any) -> None:
-        """It has given a batch."""
+        """Note that the iterator has yielded a batch."""
         epoch: Epoch | None = getattr(iterator, _EPOCH, None)
         if epoch is not None:
             epoch.yielded = iterator._num_yielded  # noqa: SLF001 - torch has no other name for it
@@ -83,11 +86,11 @@ class Loaders:
             self._last = weakref.ref(iterator)
 
     def after_step(self) -> None:
-        """The batches of the last loader led to a step."""
+        """Take the loader that yielded last for the one that trains: its batches led to a step."""
         self._trained = self._last
 
     def place(self) -> dict[str, object] | None:
-        """How far the loader that trains is; None without one, or between two epochs of it."""
+        """Return how far the training loader is; None without one, or between two of its epochs."""
         iterator = self._trained() if self._trained is not None else None
         epoch: Epoch | None = getattr(iterator, _EPOCH, None)
         if iterator is None or epoch is None or epoch.ended:
@@ -96,6 +99,7 @@ class Loaders:
             length = len(iterator)
         except (TypeError, NotImplementedError):
             length = 0
+        # all batches are out, although the iterator has not been asked for one more
         if length and epoch.yielded >= length:
             return None
         return {
@@ -108,7 +112,7 @@ class Loaders:
 
 
 class BegunEpoch(NamedTuple):
-    """Where a sampler's last epoch began: its number, and the seed and state of its generator."""
+    """The start of a sampler's last epoch: its number, and the generator's seed and state."""
 
     sampler: Callable[[], object]
     number: int
@@ -124,7 +128,7 @@ def _begun(sampler: Any, number: int, generator: torch.Generator | None) -> Begu
 
 
 def _sampler_of(loader: Any) -> Any:
-    """What gives the order of single samples, below what puts them into batches."""
+    """Return the sampler of single samples, below the one that forms batches."""
     batches = loader._index_sampler  # noqa: SLF001 - whichever of two samplers is in use
     return getattr(batches, "sampler", batches)
 
@@ -132,6 +136,7 @@ def _sampler_of(loader: Any) -> Any:
 def _order_of(sampler: Any, loader: Any) -> tuple[str, Any]:
     if hasattr(sampler, "set_epoch") or hasattr(loader.batch_sampler, "set_epoch"):
         return BY_EPOCH, None
+    # exact types here and below: a subclass may change the order
     if type(sampler) is torch.utils.data.SequentialSampler:
         return PLAIN, None
     draws = (
@@ -148,9 +153,10 @@ def _order_of(sampler: Any, loader: Any) -> tuple[str, Any]:
 
 
 class Scheduler:
-    """A scheduler of torch's, and the line that made it.
+    """A scheduler of torch and the line that created it.
 
-    `given`: that line says where the schedule begins, so that it is a function of the step.
+    `given` is true if the script says where the schedule begins, so that the schedule is a function
+    of the step.
     """
 
     def __init__(self, scheduler: LRScheduler, place: CodeLine, *, given: bool) -> None:
@@ -161,7 +167,7 @@ class Scheduler:
 
 
 class CarriedState:
-    """All of it in one process."""
+    """Records the carried state of one process."""
 
     def __init__(self, generators: Generators, tree: str) -> None:
         self.loaders = Loaders()
@@ -173,41 +179,45 @@ class CarriedState:
         self._known = True
 
     def noting(self) -> Noting:
-        """What cannot be found out is not told, and no problem of the run: nothing rests on it."""
+        """Return a context that ignores errors: no verdict rests on this record."""
         return Noting(self)
 
     def give_up(self) -> None:
-        """Something went wrong: half of the facts would make a part look unused."""
+        """Record nothing at all: half of the facts would make used state look unused."""
         self._known = False
 
     def after_step(self) -> None:
-        """Keep what has led to a step: a script's function may have ended when all is reported."""
+        """Keep schedulers alive until the next step.
+
+        The script's function may have returned, and its schedulers may be gone, when the record is
+        written.
+        """
         self.loaders.after_step()
-        # first let go of, so that what the script has dropped is no longer there
+        # Clear first, so that a scheduler which the script has dropped is really gone.
         self._alive.clear()
         self._alive += [
             alive for scheduler in self._schedulers if (alive := scheduler.scheduler()) is not None
         ]
 
     def note_scheduler(self, scheduler: LRScheduler, frame: FrameType, *, given: bool) -> None:
-        """Remember one that is being made."""
+        """Remember a scheduler that is being created."""
         if len(self._schedulers) < MAX_SCHEDULERS:
             self._schedulers.append(Scheduler(scheduler, caller_of(frame).place, given=given))
 
     def note_position(self, scheduler: LRScheduler) -> None:
-        """The script says itself where the schedule is."""
+        """Note that the script itself says where this scheduler's schedule is."""
         for scheduler_ in self._schedulers:
             scheduler_.given = scheduler_.given or scheduler_.scheduler() is scheduler
 
     def begin_loader(self, iterator: Any, loader: Any, before: torch.Tensor) -> None:
-        """An epoch begins; what this drew from torch's generator was for its workers alone."""
+        """Note that an epoch begins; its draw from torch's generator only seeds workers."""
         self._generators.pass_over(before, torch.get_rng_state())
         self.loaders.begin(iterator, loader)
 
     def note_save(self, target: object, frame: FrameType, step: int, *, in_place: bool) -> None:
-        """Remember how far the training was when it saved to this place last.
+        """Remember how far the training was at its latest save to this target.
 
-        `in_place`: what lay there before was written over.
+        `in_place` is true if the save overwrote the file that was there.
         """
         path = self._path_of(target)
         known = self._saves.get(path)
@@ -220,7 +230,8 @@ class CarriedState:
             "file": place.file[-MAX_PATH:],
             "line": place.line,
             "loader": self.loaders.place(),
-            # a file that lay there before the training is none of its own
+            # the first save does not count: a file from before the training is no checkpoint of
+            # this one
             "in_place": known is not None and (in_place or bool(known["in_place"])),
         }
 
@@ -234,9 +245,9 @@ class CarriedState:
     def record(
         self, optimizers: list[Optimizer], lines_of: Callable[[set[str]], dict[str, CodeLine]]
     ) -> dict[str, object] | None:
-        """What is reported of this process; schedulers only of optimizers that stepped.
+        """Return the record for the summary, with schedulers only of optimizers that stepped.
 
-        `lines_of` finds the lines that draw from these generators.
+        `lines_of` finds the lines that draw from the generators of the given names.
         """
         states: dict[str, object] = {}
         with self.noting():
@@ -260,11 +271,11 @@ class CarriedState:
                 ],
                 "saves": list(self._saves.values()),
             }
-        # a run that is not observed does not know its generators
+        # without observation the generators' states are unknown, so the record would be incomplete
         return states if self._known and self._generators.states else None
 
     def _outer_schedulers(self, optimizers: list[Optimizer]) -> list[Scheduler]:
-        """Those that are alive, and that no other one steps for the script."""
+        """Return the schedulers that are alive and that no other scheduler contains."""
         alive = [(held, held.scheduler()) for held in self._schedulers]
         inner = [
             part for _, scheduler in alive for part in getattr(scheduler, "_schedulers", None) or ()
@@ -287,12 +298,12 @@ class Noting:
         self._carried = carried
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing; the work is in `__exit__`."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, place: object
     ) -> bool:
-        """Give up on an `Exception`; anything else ends the program as it would without."""
+        """Give up on an `Exception`; let `KeyboardInterrupt`, `SystemExit` and the like pass."""
         if isinstance(error, Exception):
             self._carried.give_up()
             return True
@@ -301,14 +312,16 @@ class Noting:
 
 Carried = Callable[[], CarriedState | None]
 Write = Callable[[Any], None]
-# writes to a target for the script, whose frame it is given
+# saves in torch's place: takes the function that writes to a target, the target, and the script's
+# frame
 Save = Callable[[Write, Any, FrameType], None]
 
 
 def install(carried: Carried, step: Callable[[], int], save_by: Callable[[], Save | None]) -> None:
-    """Note from now on what is made, iterated over and saved; `carried` gives this process's.
+    """Hook schedulers, DataLoaders and `torch.save`.
 
-    `save_by` gives what saves in torch's place, None in almost every run.
+    `carried` returns the record of this process. `save_by` returns the function that saves in
+    torch's place; None in almost every run.
     """
     _hook_schedulers(carried)
     _hook_loaders(carried)
@@ -316,11 +329,11 @@ def install(carried: Carried, step: Callable[[], int], save_by: Callable[[], Sav
 
 
 def _hook_schedulers(carried: Carried) -> None:
-    # not around `__init__`: each class has one of its own, and some call no other
+    # Not around `__init__`: each class has its own, and some do not call their parent's.
     def new(kind: type[LRScheduler], *args: Any, **kwargs: Any) -> LRScheduler:
         scheduler: LRScheduler = object.__new__(kind)
         state = carried()
-        # a copy is made without arguments
+        # `copy` and `pickle` create an object without arguments: such a copy is no new scheduler
         if state is not None and (args or kwargs):
             with state.noting():
                 frame = calling_frame(1)
@@ -336,7 +349,7 @@ def _hook_schedulers(carried: Carried) -> None:
 def _says_where(
     kind: type[LRScheduler], frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
-    """Whether the call says where the schedule begins; a library's own -1 says nothing."""
+    """Whether the call says where the schedule begins; a library's default of -1 does not."""
     bound = inspect.signature(kind).bind(*args, **kwargs).arguments
     if "last_epoch" not in bound:
         return False
@@ -348,7 +361,7 @@ def _hook_steps_of(kind: Any, carried: Carried) -> None:
 
     @functools.wraps(plain_step)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # the last argument of each is the epoch; a plateau's metric is none
+        # `epoch` is the last positional argument; the one before it is a plateau's metric
         if (args or kwargs) and not torch.compiler.is_compiling():
             state, metrics = carried(), kind is ReduceLROnPlateau
             if state is not None and ("epoch" in kwargs or len(args) > metrics):
@@ -406,6 +419,7 @@ def _hook_saving(
             other(lambda target: plain_save(obj, target, *args, **kwargs), f, calling_frame(1))
         if state is not None:
             with state.noting():
+                # the same inode before and after: the save did not write a new file and rename it
                 in_place = before is not None and before == _file_at(f)
                 state.note_save(f, calling_frame(1), step(), in_place=in_place)
 
@@ -414,7 +428,7 @@ def _hook_saving(
 
 
 def _file_at(target: object) -> tuple[int, int] | None:
-    """Which file a path leads to; None where there is none, or the target is no path."""
+    """Return device and inode of the file at a path; None if there is none or it is no path."""
     if not isinstance(target, str | os.PathLike):
         return None
     try:

@@ -1,9 +1,9 @@
-"""What the model is called with: the first call since the last backward pass or step.
+"""Observes what the model is called with: the first call since the last backward pass or step.
 
-Batches that a script cuts by hand pass no DataLoader, but they pass the model. torch's global
-forward hooks would make each call of each layer slow, warn where a model is compiled, and stop the
-compiler; a hook of the model's own would be pickled with it. So the one method is wrapped through
-which all modules are called: while nothing is waited for it costs a question.
+Batches that a script slices by hand pass no DataLoader, but they pass the model. torch's global
+forward hooks would slow down each call of each layer, warn when a model is compiled, and stop the
+compiler. A hook of the model's own would be pickled with it. So `Module.__call__`, through which
+all modules are called, is wrapped. While no input is awaited, that costs one check a call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
 def await_input() -> None:
-    """Take the next call of a module that is trained."""
+    """Observe the next call of a module that is trained."""
     _waiting[0] = True
 
 
@@ -37,7 +37,7 @@ def install(on_input: Callable[[nn.Module, Arguments], None]) -> None:
     plain: Any = nn.Module.__call__
 
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        # asked first: the compiler takes the answer for a constant and never sees the rest
+        # checked first: the compiler takes the answer for a constant and never sees the rest
         if not _is_compiling() and _waiting[0] and _holds_a_batch(self, args, named):
             _waiting[0] = False
             on_input(self, (args, named))
@@ -51,25 +51,25 @@ def install(on_input: Callable[[nn.Module, Arguments], None]) -> None:
 
 
 def _holds_a_batch(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a module that is trained is called with more than numbers and words.
+    """Whether a trained module is called with more than numbers and text.
 
-    A learned prompt takes nothing; the batch enters behind it. While a graph is traced, what looks
-    like a batch is an example, and whatever is done with it becomes part of the graph.
+    A learned prompt takes no arguments; the batch enters the module after it. While a graph is
+    traced, the arguments are examples, and anything done with them becomes part of the graph.
     """
     passed = any(type(value) not in _PLAIN for value in (*args, *named.values()))
     return passed and not _is_tracing() and torch.is_grad_enabled() and _trained(module)
 
 
 class _Last:
-    """The module that was taken last, and a parameter of it that wanted a gradient."""
+    """The last observed module, and a parameter of it that requires a gradient."""
 
     module: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
     parameter: ClassVar[Callable[[], Any]] = staticmethod(lambda: None)
 
 
 def _trained(module: nn.Module) -> bool:
-    """Whether it has a parameter that wants a gradient: a transform of images has none."""
-    # nearly always it is the same one as at the step before: its parameters are not gone through
+    """Whether the module has a parameter that requires a gradient; an image transform has none."""
+    # usually the module of the step before, so its parameters need not be searched again
     if _Last.module() is module and getattr(_Last.parameter(), "requires_grad", False):
         return True
     for parameter in module.parameters():

@@ -1,7 +1,7 @@
-"""What steps are given: samples of a batch, and the optimizers' settings.
+"""Records what steps are given: the number of samples in a batch, and optimizers' settings.
 
-They are reported at the first steps and then at powers of two: the same ones in every run. A number
-that lies on a device is left out, since reading it would make the host wait.
+Settings are recorded at the first steps and then at powers of two, the same steps in every run. A
+number on a device is left out, since reading it would make the host wait.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _NAME_SIGNS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV
 
 
 class GivenSettings:
-    """What each optimizer was told to do; nothing is read of it between the steps that count."""
+    """The settings of each optimizer; read only at the steps that record them."""
 
     def __init__(self) -> None:
         self._noted: dict[int, dict[str, str]] = {}
         self._last_written: dict[int, dict[str, str]] = {}
 
     def note(self, number: int, optimizer: Optimizer, step: int) -> None:
-        """Read them before the update of this step."""
+        """Read the settings before the update of this step."""
         if step <= _EACH_STEP_UNTIL or step & (step - 1) == 0:
             self._noted[number] = settings_of(optimizer)
 
     def take(self, number: int, optimizer: Optimizer, step: int) -> dict[str, Any]:
-        """What the step's line tells of them: all of them, where one is not as it was told."""
+        """Return the settings for the step's line if any differs from the last written ones."""
         if number not in self._noted:
-            # a step without a look before it: one that a scaler skipped, or one of a replayed graph
+            # nothing noted before the step: a scaler skipped it, or it belongs to a replayed graph
             self.note(number, optimizer, step)
         settings = self._noted.pop(number, None)
         if settings is None or settings == self._last_written.get(number):
@@ -48,7 +48,7 @@ class GivenSettings:
 
 
 def settings_of(optimizer: Optimizer) -> dict[str, str]:
-    """`<group>/<name>` → a short number, as the state at the end has them."""
+    """Return `<group>/<name>` → a short number, equal to the value in the final state."""
     settings: dict[str, str] = {}
     for position, group in enumerate(optimizer.param_groups[:_MAX_GROUPS]):
         for name, value in group.items():
@@ -73,7 +73,7 @@ def _words(name: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def _word(value: object) -> str | None:
-    """Of these very types only: a class of the script's own may do anything when it is read."""
+    """Return a number of exactly these types; a class of the script's may run code when read."""
     if type(value) is torch.Tensor and value.device.type == "cpu" and not value.dim():
         narrow = value.dtype == torch.float32
         value = value.item()
@@ -81,12 +81,12 @@ def _word(value: object) -> str | None:
             return _shortest(value)
     if type(value) is bool or type(value) is float:
         return repr(value).lower()
-    # a longer one is no number that the state has either
+    # the state has no longer integers either
     return repr(value) if type(value) is int and abs(value) < 2**63 else None
 
 
 def _shortest(number: float) -> str:
-    """A float32 in as few digits as name it: 0.001, not 0.0010000000474974513."""
+    """Return a float32 in its shortest form: 0.001, not 0.0010000000474974513."""
     for digits in range(1, 9):
         word = f"{number:.{digits}g}"
         if torch.tensor(float(word), dtype=torch.float32, device="cpu").item() == number:
@@ -99,25 +99,24 @@ def _kind(optimizer: Optimizer) -> str:
     return name if name.isascii() and name.isidentifier() and len(name) <= _MAX_NAME else ""
 
 
-# of a batch, and of a container in it: the training's own time is what looking takes
+# of a batch, and of a container in it: looking costs time of the training
 MAX_PARTS: Final = 64
 # a longer first dimension is no batch; the gate accepts no larger number
 MAX_SAMPLES: Final = 2**32
 
 
 def samples_in(batch: object) -> int | None:
-    """The first dimension that all tensors and arrays of a batch share; None where there is none.
+    """Return the first dimension that all tensors and arrays of a batch share; None if they differ.
 
-    The outermost parts are looked at first, `MAX_PARTS` at most, and nothing is read of a tensor
-    but its shape.
+    Outer parts are looked at first, at most `MAX_PARTS`. Of a tensor only the shape is read.
     """
     if (type(batch) is list or type(batch) is tuple) and all(
         type(part) is torch.Tensor for part in batch[:MAX_PARTS]
     ):
-        # nearly all: a few plain tensors side by side
+        # the usual case: a few plain tensors side by side
         return _shared({part.size(0) for part in batch[:MAX_PARTS] if part.dim()})
-    # a class of the training's own may raise at any question, and a figure of a report must not
-    # end a strict run
+    # A class of the training's own may raise on any access, and an informational number must not
+    # end a strict run.
     with suppress(Exception):
         return _shared(set(islice(_first_dimensions(batch), MAX_PARTS)))
     return None
@@ -136,7 +135,7 @@ def _first_dimensions(batch: object) -> Iterable[int]:
         part = waiting.popleft()
         if isinstance(part, torch.Tensor):
             if part.dim():
-                # not `.shape`, which a nested tensor has not
+                # `size`, since a nested tensor has no `.shape`
                 yield part.size(0)
         elif type(part).__module__ == "numpy":
             if part.ndim:

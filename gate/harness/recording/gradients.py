@@ -1,10 +1,11 @@
-"""The gradients as backward returned them, and weights that a script changes by itself.
+"""Observes gradients as backward returned them, and weights that a script changes by itself.
 
 What a script does to gradients by hand (clipping, noise, sums over ranks) happens between the
-backward pass and the update. A look on both sides distinguishes it from the backward pass itself.
+backward pass and the update. Looking both after the pass and before the update separates the two.
 
-Such a script is never seen to take a step. Waiting for its end helps nobody, so it is reported
-after few passes; a script that only accumulates gradients changes no weight in between and goes on.
+`HandUpdates` finds scripts that change their weights without an optimizer. The harness never sees
+such a script take a step. Waiting for its end helps nobody, so it is reported after few passes. A
+script that only accumulates gradients changes no weight in between, and goes on.
 """
 
 from __future__ import annotations
@@ -24,30 +25,31 @@ from .module_search import known_optimizers, outermost_owners
 from .state import TensorOrder, optimized_parameters
 from .time_and_memory import StepClock
 
-# A script may have an optimizer for each parameter: there the update follows at once.
+# A script may have an optimizer for each parameter. Then the update follows each gradient at once.
 MAX_OPTIMIZERS = 8
-# of the first step, when nobody knows yet which pass will be its last
+# passes observed in the first step, when nobody knows yet which pass is the last
 MAX_FIRST_PASSES = 8
-# from here on an optimizer that has not stepped is taken for one that never will
+# from this step on, an optimizer that has not stepped is assumed never to step
 SETTLED_STEPS = 2
 
+# `id` and version counter of each tensor; the counter rises with each write in place
 Versions = tuple[tuple[int, int] | None, ...]
 
 
 class Returned(NamedTuple):
-    """A digest of gradients, and the versions of the tensors that it was made of."""
+    """A digest of gradients, and the versions of the tensors that it covers."""
 
     digest: StartedDigest
     versions: Versions | None
 
 
 def gradient_versions(parameters: Sequence[torch.Tensor]) -> Versions | None:
-    """Those of the tensors that hold the gradients."""
+    """Return the versions of the parameters' gradients."""
     return versions_of([gradient(parameter) for parameter in parameters])
 
 
 def versions_of(tensors: Sequence[torch.Tensor | None]) -> Versions | None:
-    """Which tensors these are and how often each was written; None where none can tell."""
+    """Return identity and write count of each tensor; None if a tensor does not count writes."""
     try:
         return tuple(
             None if tensor is None else (id(tensor), tensor._version)  # noqa: SLF001 - no public name
@@ -58,15 +60,15 @@ def versions_of(tensors: Sequence[torch.Tensor | None]) -> Versions | None:
 
 
 class Looking(Protocol):
-    """Who looks at the weights and gradients of an optimizer."""
+    """Observes the weights and gradients of an optimizer."""
 
     def look_at_weights(
         self, optimizers: Sequence[tuple[Optimizer, int]], order: TensorOrder, *, first_pass: bool
     ) -> None:
-        """A pass has used what these optimizers update, each on the way to its own step."""
+        """Look at the weights that a pass used; each pair is an optimizer and its coming step."""
 
     def after_backward(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
-        """Backward has returned on the way to this step."""
+        """Look at the gradients that backward has returned for the coming step."""
 
 
 class Steps(Protocol):
@@ -77,14 +79,14 @@ class Steps(Protocol):
     order: TensorOrder
 
     def steps_of(self, optimizer: Optimizer) -> int:
-        """How many steps of this optimizer are on record."""
+        """Return the number of recorded steps of this optimizer."""
 
 
 class ReturnedGradients:
-    """Chooses at which pass to look at which optimizer: at the last one before its update.
+    """Chooses the passes at which to look at an optimizer: the last pass before its update.
 
-    How many passes an update takes is known from the one before. Before the first step an optimizer
-    has not been seen either, so all that there are are looked at.
+    The number of passes for an update is taken from the previous one. Before the first step no
+    optimizer has been seen, so all existing ones are looked at.
     """
 
     def __init__(self, problems: Problems, clock: StepClock) -> None:
@@ -95,7 +97,7 @@ class ReturnedGradients:
         self._passes: dict[int, int] = {}
 
     def look(self, looking: Looking, passes: int, steps: Steps) -> None:
-        """A pass has returned, the n-th since the last step."""
+        """Look at the optimizers that are due after this pass, the n-th since the last step."""
         with cuda.free_to_wait(), self._problems.noting("looking at gradients"):
             if not self._searched and not steps.optimizers:
                 with self._clock.span(), bodies_once():
@@ -119,7 +121,7 @@ class ReturnedGradients:
                     looking.after_backward(optimizer, step, steps.order)
 
     def close_step(self, optimizer: Optimizer, passes: int) -> None:
-        """An optimizer has stepped after so many passes."""
+        """Note that an optimizer has stepped after this many passes."""
         self._passes[id(optimizer)] = passes
 
     def _due(self, number: int, passes: int) -> bool:
@@ -127,7 +129,7 @@ class ReturnedGradients:
         return passes <= MAX_FIRST_PASSES if expected is None else passes >= expected
 
     def _search(self, order: TensorOrder) -> None:
-        """Find the optimizers that there are, and learn the names of what they will update."""
+        """Find the existing optimizers, and learn the names of the parameters they will update."""
         self._waiting = known_optimizers()[: MAX_OPTIMIZERS + 1]
         if len(self._waiting) > MAX_OPTIMIZERS:
             return
@@ -140,36 +142,38 @@ class ReturnedGradients:
             order.learn(module)
 
 
-# nodes of the graph that are looked at for a parameter: the last layer's lies near the loss
+# limit on the nodes searched for a parameter; the last layer's is near the loss
 MAX_NODES = 2000
-# of one parameter: enough to see that it moved
+# elements of a parameter that are compared: enough to see that it moved
 LOOKED_AT = 64
 
 
 class HandUpdates:
-    """Counts backward passes between which a parameter moved; nothing is kept of the graph."""
+    """Counts backward passes between which a parameter moved; keeps no reference to the graph."""
 
     def __init__(self) -> None:
         self.count = 0
-        # by reference, not by number: a number is given again once its tensor is gone
+        # by reference: an `id` is reused once its tensor is gone
         self._seen: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
 
     def note(self, loss: torch.Tensor) -> None:
-        """Look at a parameter of the pass that has just run."""
+        """Compare a parameter of the pass that has just run with its previous value."""
         parameter = first_parameter(loss)
         now = None if parameter is None else _some_bytes(parameter)
         if parameter is None or now is None:
             return
         if self._seen is not None and self._seen[0]() is parameter:
-            # another parameter than last time says nothing; the same one with other bytes does
+            # a different parameter than last time proves nothing, the same one with other bytes
+            # does
             self.count += not torch.equal(self._seen[1], now)
         self._seen = weakref.ref(parameter), now
 
 
 def _some_bytes(parameter: torch.Tensor) -> torch.Tensor | None:
-    """A copy of the first elements of this process's own part: another rank may not be looking.
+    """Return a copy of the first elements of this process's own part, as bytes.
 
-    As bytes, because torch compares no complex32, and NaN equals nothing.
+    Only the own part, since other ranks may not be doing the same. As bytes, since torch cannot
+    compare complex32, and NaN equals nothing.
     """
     try:
         parts = plain_parts(parameter)
@@ -183,9 +187,9 @@ def _some_bytes(parameter: torch.Tensor) -> torch.Tensor | None:
 
 
 def first_parameter(loss: torch.Tensor) -> torch.Tensor | None:
-    """A leaf that the loss hangs on, the nearest in the graph, or None within `MAX_NODES`."""
+    """Return the leaf nearest to the loss in the graph, or None within `MAX_NODES` nodes."""
     waiting: list[Any] = [loss.grad_fn]
-    # nodes are held, since the number of one that is gone is given again
+    # keep the nodes, since the `id` of a freed node is reused
     seen: dict[int, Any] = {}
     for _ in range(MAX_NODES):
         if not waiting:

@@ -1,9 +1,9 @@
-"""Finds the model and its optimizers: nobody hands them to the harness.
+"""Finds the model and its optimizers, which nobody passes to the harness.
 
-Every module and optimizer that is made passes its class's `__init__`, or `__setstate__` where it is
-copied or loaded, and is remembered there, weakly. The garbage collector, which knows every object,
-is asked only where that is not enough: going through all objects of a process that has imported
-torch takes a quarter of a second, as much as thirty steps of a small training.
+Every new module and optimizer runs its class's `__init__`, or `__setstate__` if it is copied or
+loaded. There it is remembered by a weak reference. The garbage collector, which knows every object,
+is asked only if that is not enough. Going through all objects of a process with torch takes a
+quarter of a second, as long as thirty steps of a small training.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _is_compiling: Final = torch.compiler.is_compiling
 
 
 class Made:
-    """What this process has made, by number and in order; None as long as nobody remembers it."""
+    """Modules and optimizers of this process by their ids, in order; None until remembered."""
 
     modules: weakref.WeakValueDictionary[int, nn.Module] | None = None
     optimizers: weakref.WeakValueDictionary[int, Optimizer] | None = None
-    # of the modules, those that were seen at work: they are no garbage that waits to be collected
+    # the modules that were seen at work, so they are alive and not garbage awaiting collection
     called: ClassVar[weakref.WeakValueDictionary[int, nn.Module]] = weakref.WeakValueDictionary()
 
 
 def remember() -> None:
-    """From now on, remember each module and each optimizer that is made."""
+    """Remember each module and each optimizer that is created from now on."""
     Made.modules = weakref.WeakValueDictionary()
     Made.optimizers = weakref.WeakValueDictionary()
     for kind, kept in ((nn.Module, Made.modules), (Optimizer, Made.optimizers)):
@@ -46,9 +46,9 @@ def remember() -> None:
 def _remembering(plain: Any, kept: Any) -> Any:
     @functools.wraps(plain)
     def method(self: Any, *args: Any, **named: Any) -> Any:
-        # asked first: the compiler takes the answer for a constant and never sees the rest
+        # checked first: the compiler takes the answer for a constant and never sees the rest
         if not _is_compiling():
-            # one that no weak reference can be made to is left to the search through all objects
+            # an object without weak references is left to the search through all objects
             with suppress(TypeError):
                 kept[id(self)] = self
         return plain(self, *args, **named)
@@ -57,12 +57,12 @@ def _remembering(plain: Any, kept: Any) -> Any:
 
 
 def note_called(module: nn.Module) -> None:
-    """Note that the script works with this module."""
+    """Note that the script has called this module."""
     Made.called[id(module)] = module
 
 
 def known_optimizers() -> list[Optimizer]:
-    """Every optimizer of the process that has groups of parameters."""
+    """Return every optimizer of the process that has parameter groups."""
     if Made.optimizers is not None:
         optimizers_found: list[Any] = list(Made.optimizers.values())
     else:
@@ -71,17 +71,20 @@ def known_optimizers() -> list[Optimizer]:
 
 
 def outermost_owners(parameters: Sequence[torch.Tensor], problems: Problems) -> list[nn.Module]:
-    """The modules that own one of the parameters and are in no other module.
+    """Return the modules that own one of the parameters and are inside no other module.
 
-    In the order of the parameters; of several owners of one parameter the largest comes first.
+    They are in the order of the parameters. Of several owners of one parameter the largest comes
+    first.
     """
     if Made.modules is not None:
         owners = _owners(list(Made.modules.values()), problems)
         if all(id(parameter) in owners for parameter in parameters):
             roots = _in_order(parameters, owners)
-            # a dead module, not yet collected in one run of two, would be a difference
+            # a dead module that only one of two runs has collected already would look like a
+            # difference
             if all(id(root) in Made.called for root in roots):
                 return roots
+            # drop the references held here, or the collector could not free dead modules
             del owners, roots
             gc.collect()
             return _in_order(parameters, _owners(list(Made.modules.values()), problems))
@@ -96,7 +99,7 @@ def _in_order(
 
 
 def _owners(modules: Sequence[nn.Module], problems: Problems) -> dict[int, list[nn.Module]]:
-    """For the identity of each parameter the outermost modules that own it."""
+    """Map the `id` of each parameter to the outermost modules that own it."""
     owners: dict[int, list[nn.Module]] = {}
     for root, parameter_ids in _parameters_of_roots(modules, problems):
         for parameter_id in parameter_ids:
@@ -105,16 +108,16 @@ def _owners(modules: Sequence[nn.Module], problems: Problems) -> dict[int, list[
 
 
 def _live_modules() -> list[nn.Module]:
-    """Every module of the process that something still refers to.
+    """Return every module of the process that something still refers to.
 
-    `type()` rather than `isinstance`: the latter asks `__class__`, which wakes lazy proxies.
+    `type()` instead of `isinstance`, which reads `__class__` and so wakes lazy proxies.
     """
     gc.collect()
     return [item for item in gc.get_objects() if issubclass(type(item), nn.Module)]
 
 
 def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    # one whose `__init__` has not come so far, or was never called, has no children to ask for
+    # a module whose `__init__` has not run that far, or never ran, has no children to ask for
     ready = [module for module in modules if "_modules" in module.__dict__]
     inner = {id(child) for module in ready for child in module.children()}
     return [module for module in ready if id(module) not in inner]
@@ -123,7 +126,7 @@ def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
 def _parameters_of_roots(
     modules: Iterable[nn.Module], problems: Problems
 ) -> list[tuple[nn.Module, list[int]]]:
-    """Each outermost module with the identities of its parameters, the largest first."""
+    """Return each outermost module with its parameters' ids, the largest first."""
     rows = []
     for root in _outermost(modules):
         with problems.noting(f"asking a {type(root).__name__} for its parameters"):

@@ -1,33 +1,32 @@
 """Digests of what flows through a step, by fingerprint, within a budget of time.
 
-Fingerprints form three groups with a sampling interval each, always a power of two: a group is
-observed at steps 1, 1 + n, 1 + 2 n, ... for an interval of n steps, and at the last step that
-the gate asked for. Sampling intervals are nested: of two runs with different sampling intervals the
-sparser one's steps are all among the other's, so there is always something to compare, and the
-first and the last step always are.
+Fingerprints form three groups. Each group has a sampling interval, always a power of two: with an
+interval of n it is observed at steps 1, 1 + n, 1 + 2 n, ... and at the last step that the gate
+asked for. So sampling intervals are nested. If two runs use different intervals, the denser run
+observes every step that the sparser one does. Both observe the first and the last step.
 
-Time decides, and time is never twice the same; so every run calibrates for itself and two runs may
-observe different steps: the gate compares what both observed. No run is handed another one's
-sampling intervals, since a number that one run chose would be a word to the next. A run observes
-the first steps (as long as they took less than `CALIBRATION_SECONDS` together, the first left out:
-its cost, with cold caches and what a device loads at first use, says nothing of the next), and at
-steps 2, 4, 8, ... it takes the smallest sampling intervals for which
+The intervals depend on measured time, which is never the same twice. So every run calibrates for
+itself, and the gate compares the steps that both runs observed. No run gets another run's
+intervals, since a number that one run chose would be a channel from it to the next. A run observes
+all of its first steps, until they have taken `CALIBRATION_SECONDS` together. The first step does
+not count: it pays for cold caches and for what a device loads at first use. At steps 2, 4, 8, ...
+the run then takes the smallest sampling intervals for which
 
     seconds of an observation * observations / steps <= budget / 4 * seconds of a step
 
-The rest of the budget is for what comes once and for the first `FIRST_STEPS` steps, where most
-divergences begin: they are all observed, as far as that rest or the free seconds go. A run of
-fewer than `LONG_STEPS` steps may spend its free seconds on any of them: a smoke training is short,
-and what it could have told is worth more than a second.
+The rest of the budget is for one-time work and for the first `FIRST_STEPS` steps, where most
+divergences begin. They are all observed, as far as that rest or the free seconds allow. A run of
+fewer than `LONG_STEPS` steps may spend its free seconds on any of its steps: a smoke training is
+short, and what it can show is worth more than a second.
 
-Only modules that have been imported are asked: a generator that nobody has seen was not drawn from.
-No state is on a device: CUDA's is a seed and an offset, kept on the host.
+Only modules that have been imported are asked: a generator of a module that is not imported cannot
+have been drawn from. No generator state is on a device: CUDA's is a seed and an offset, kept on the
+host.
 
-Fingerprints in the order in which one causes the next: `structure`, `initial`, `random.*`, `batch`,
-`input`, `weights.*`, (the loss, which the recorder writes), `backward`, `gradients`, `parameters`,
-`optimizer`.
-Each digest is sensitive to every position: a shuffled batch or two swapped weights are another
-digest.
+The fingerprints, in the order in which one causes the next: `structure`, `initial`, `random.*`,
+`batch`, `input`, `weights.*`, (the loss, which the recorder writes), `backward`, `gradients`,
+`parameters`, `optimizer`. Each digest is sensitive to positions: a shuffled batch or two swapped
+weights give another digest.
 """
 
 from __future__ import annotations
@@ -63,22 +62,28 @@ TENSORS: Final = "tensors"
 GROUPS: Final = (RANDOM, BATCH, TENSORS)
 CALIBRATION_STEPS: Final = 3
 CALIBRATION_SECONDS: Final = 0.02
-# On the host. Where a device works, they would leave no step of a short run alone.
+# On the host only. With a device, observing all of them would leave a short run without any
+# undisturbed step.
 FIRST_STEPS: Final = 10
 LONG_STEPS: Final = 100
-# of the budget, for what is observed all the way
+# share of the budget for regular observation over the whole run
 STEADY_SHARE: Final = 0.25
-# of that, for random states and batches each: they explain less than tensors do
+# share of the regular observation for random states and for batches each: they explain less than
+# tensors do
 SMALL_SHARE: Final = 0.5
-# recent steps alone, so that a training that becomes slower is measured again; odd for the median
+# Recent steps only, so that a training that becomes slower is measured again. An odd number, so
+# that the median is one of the values.
 REMEMBERED: Final = 33
 LEAST_ON_A_DEVICE: Final = 4
+# look again after a quarter of the steps so far: few looks in a run of any length
+LOOK_AGAIN_AFTER: Final = 4
 
 
 class Schedule:
-    """The groups' sampling intervals; `budget` is the part of a step that observing may take.
+    """Chooses the sampling interval of each group of fingerprints.
 
-    `free_seconds` may be spent on observing in a whole run, whatever its steps take.
+    `budget` is the fraction of a step's time that observation may take. `free_seconds` may be spent
+    on observation in the whole run, no matter how long its steps take.
     """
 
     def __init__(
@@ -101,26 +106,28 @@ class Schedule:
         self._least = 1
 
     def leave_steps_alone(self) -> None:
-        """Observe each fourth step at most, once the sampling intervals are chosen.
+        """Observe at most every fourth step, once the sampling intervals are chosen.
 
-        Where a device works beside the host, what observing delays a step by cannot be told, so
-        there must be steps whose time nothing disturbs: neither they nor those before are observed.
+        A device works beside the host, so nobody can measure by how much observation delays a step.
+        So some steps must have an undisturbed time: they and the step before are not observed.
         """
         self._least = LEAST_ON_A_DEVICE
 
     def due(self, group: str, step: int) -> bool:
-        """Whether the group is observed at this step."""
+        """Whether this group of fingerprints is observed at this step."""
         if step in (1, self._last_step):
-            # whatever each run decides for itself, two runs share these
+            # the first and the last step are observed by every run, so two runs always share them
             return True
         if not self._decided:
-            # while costs are measured every step is observed, unless that alone becomes too much
+            # until the costs are known every step is observed, unless that alone takes too long
             return self._calibrated < self._calibration_seconds
+        # on a device `leave_steps_alone` has raised the least interval: no step is favoured there
         if step <= FIRST_STEPS and self._least == 1:
             expected = self._calibrated + _median(self._costs[group])
             if expected <= self._first_seconds:
                 return True
-        # counted from step 1, where powers of two nest: the sparser run's steps are all shared
+        # count from 1, so that intervals of powers of two nest and the runs share the sparser one's
+        # steps
         return (step - 1) % self.sampling_intervals[group] == 0
 
     def close_step(
@@ -130,17 +137,20 @@ class Schedule:
         observe_seconds: float,
         group_seconds: Mapping[str, float],
     ) -> None:
-        """Note a step, what observing it took in all and by group; decide at powers of two.
+        """Note what a step and its observation took; choose the intervals again at powers of two.
 
-        It may come while the next step is under way already, as a device's times do.
+        `step_seconds` is None if unknown. `group_seconds` divides the observation's time among the
+        groups. The call may come while a later step is in progress, since a device's times arrive
+        late.
         """
         if step == 1:
-            # it filled caches and loaded kernels: its cost would thin out all that follow
+            # the first step fills caches and loads kernels: its cost would make all later steps
+            # sparse
             return
         if step_seconds is not None:
             self._steps.append(step_seconds)
         spent = sum(group_seconds.values())
-        # what no interval can avoid: structure, copies to the host, the step's own line
+        # costs that no interval can avoid: structure, copies to the host, the step's own line
         self._always.append(observe_seconds - spent)
         for group, seconds in group_seconds.items():
             self._costs[group].append(seconds)
@@ -148,8 +158,8 @@ class Schedule:
         calibrating = not self._decided and step < CALIBRATION_STEPS
         if calibrating and self._calibrated < self._calibration_seconds:
             return
-        # often while little is known, hardly ever later: deciding at every step would follow the
-        # noise of the clock
+        # Often while little is known, rarely later: choosing at every step would follow the noise
+        # of the clock.
         power_of_two = step & (step - 1) == 0
         if self._steps and (power_of_two or not self._decided):
             self._decide()
@@ -160,7 +170,7 @@ class Schedule:
         rest = (1 - STEADY_SHARE) * budget * self._last_step
         self._first_seconds = max(self._free_in_all, rest)
         left = allowance - _median(self._always)
-        # the cheap groups first, each within its share; tensors take all that they leave
+        # the two cheap groups first, each within its share; tensors get all that is left
         for group in (RANDOM, BATCH):
             cost = _median(self._costs[group])
             sampling_interval = self._smallest(cost, min(left, allowance * SMALL_SHARE))
@@ -170,9 +180,9 @@ class Schedule:
         self._decided = True
 
     def _smallest(self, cost: float, allowance: float) -> int:
-        """The smallest interval with which the cost stays within the allowance, both a step."""
+        """Return the smallest interval at which the mean cost a step stays within the allowance."""
         sampling_interval = self._least
-        # one as long as the training itself still leaves its first and last step
+        # an interval as long as the training still leaves its first and last step
         while sampling_interval < self._last_step:
             if cost * self._observations(sampling_interval) / self._last_step <= allowance:
                 break
@@ -181,12 +191,12 @@ class Schedule:
 
     def _observations(self, sampling_interval: int) -> int:
         regular = (self._last_step - 1) // sampling_interval + 1
-        # the last step is observed even where the interval does not meet it
+        # the last step is observed even if the interval does not lead to it
         return regular + ((self._last_step - 1) % sampling_interval != 0)
 
 
 def _median(values: deque[float]) -> float:
-    # not the mean: one step that waited for a disk would count as much as all others
+    # not the mean: one step that waited for a disk would outweigh all others
     return sorted(values)[len(values) // 2] if values else 0.0
 
 
@@ -194,7 +204,7 @@ OF_GENERATORS: Final = "random."
 
 
 def random_states(problems: Problems) -> dict[str, str]:
-    """`random.<generator>` to `algorithm:hex`."""
+    """Return `random.<generator>` to `algorithm:hex` for each generator in use."""
     states = {}
     for name, (in_use, read) in GENERATORS.items():
         if in_use():
@@ -204,14 +214,14 @@ def random_states(problems: Problems) -> dict[str, str]:
 
 
 def _python() -> str:
-    """Python's own hash of the state's 625 integers, which no hash seed changes.
+    """Return Python's own hash of the generator's 625 integers.
 
-    It is sensitive to positions (xxHash rounds since 3.8) and twenty times as fast as writing the
-    integers out.
+    No hash seed changes the hash of integers. The hash is sensitive to positions (xxHash rounds
+    since Python 3.8) and twenty times as fast as writing the integers out.
     """
     state: Any = sys.modules["random"].getstate()
     version, integers, deviate = state
-    # None has a hash of its own in each process, before Python 3.12.
+    # Before Python 3.12 the hash of None is its address, so it differs between processes.
     kept = () if deviate is None else (deviate,)
     return f"tuple64:{hash((version, *integers, *kept)) % 2**64:016x}"
 
@@ -229,7 +239,7 @@ def _cuda() -> str:
 
 
 def states_of_devices() -> list[bytes]:
-    """The generator's state of each GPU, where there are several; 16 bytes each."""
+    """Return the generator state of each GPU, 16 bytes each; empty with fewer than two GPUs."""
     generators = cuda.generators() if cuda.in_use() else ()
     several = len(generators) > 1
     return [generator.get_state().numpy().tobytes() for generator in generators] if several else []
@@ -242,7 +252,7 @@ def _of_states(states: list[torch.Tensor]) -> str:
     return f"sha256:{hasher.hexdigest()}"
 
 
-# Whether a generator could have been drawn from, and its state.
+# for each generator: whether the process can have drawn from it, and a digest of its state
 GENERATORS: Final[dict[str, tuple[Callable[[], bool], Callable[[], str]]]] = {
     "python": (lambda: "random" in sys.modules, _python),
     "numpy": (lambda: "numpy.random" in sys.modules, _numpy),
@@ -252,16 +262,25 @@ GENERATORS: Final[dict[str, tuple[Callable[[], bool], Callable[[], str]]]] = {
 
 
 class Generators:
-    """Which of the common generators are drawn from between two looks."""
+    """Which of the common generators the training draws from, found by comparing their states."""
 
     def __init__(self) -> None:
         self.drawn: set[str] = set()
         self.states: dict[str, str] = {}
         self.devices_drawn: set[int] = set()
         self._devices: dict[int, bytes] = {}
+        self._next_step = 1
 
-    def look(self, states: dict[str, str], devices: Sequence[bytes] = ()) -> None:
-        """Compare with the last look; `states` are fingerprints, `devices` states of each GPU."""
+    def due(self, step: int) -> bool:
+        """Whether to look after this step, even if its random states are no fingerprint.
+
+        In a long run few steps have fingerprints. Draws between them, or late, would be missed.
+        """
+        return step >= self._next_step
+
+    def look(self, states: dict[str, str], devices: Sequence[bytes] = (), *, step: int = 0) -> None:
+        """Compare with the last look; `states` are fingerprints, `devices` states of GPUs."""
+        self._next_step = max(self._next_step, step + 1 + step // LOOK_AGAIN_AFTER)
         for index, held in enumerate(devices):
             if self._devices.get(index, held) != held:
                 self.devices_drawn.add(index)
@@ -273,7 +292,7 @@ class Generators:
             self.states[name] = state
 
     def pass_over(self, before: torch.Tensor, after: torch.Tensor) -> None:
-        """What happened between these two states of torch's generator is no use of it."""
+        """Ignore what happened between these two states of torch's generator."""
         known = self.states.get("torch")
         if known is not None:
             if known != _of_states([before]):
@@ -285,10 +304,10 @@ _NO_COPIES: Final = HostCopies(())
 
 
 class StepObservation(NamedTuple):
-    """What was seen of a step: known fingerprints, and digests whose values may be on the way.
+    """What was seen of a step: known fingerprints, and digests of values still on a device.
 
-    `batches`, `inputs` and `started` take the values off `copies` in that order.
-    `gradients_kept`: nobody has changed the gradients that backward returned.
+    `batches`, `inputs` and `started` take their values from `copies`, in that order.
+    `gradients_kept` is true if nothing changed the gradients after backward returned them.
     """
 
     fingerprints: dict[str, str]
@@ -299,9 +318,9 @@ class StepObservation(NamedTuple):
     copies: HostCopies
 
     def finish(self) -> tuple[str | None, dict[str, str]]:
-        """The digest of the parameters, where it was taken, and those of all other fingerprints.
+        """Return the digest of the parameters, None if not observed, and the other fingerprints.
 
-        To be asked once, when the device has come so far.
+        Call it once, when the device has computed the values.
         """
         values = iter(
             finish_all((*self.batches, *self.inputs, *self.started.values()), self.copies)
@@ -317,10 +336,10 @@ class StepObservation(NamedTuple):
 
 
 class Observer:
-    """What one process sees of the step that is under way, without waiting for a device.
+    """Observes the step in progress in one process, without waiting for a device.
 
-    Time is spent in three places: when a batch is drawn and before the update, both inside a
-    step's time, and after the update. Each is a span on the `clock`.
+    Observation happens in three places: when a batch is drawn and before the update, both inside
+    the step's time, and after the update. Each is a span on the `clock`.
     """
 
     def __init__(self, schedule: Schedule, problems: Problems, clock: StepClock) -> None:
@@ -330,7 +349,8 @@ class Observer:
         self._batches: list[StartedDigest] = []
         self._inputs: list[StartedDigest] = []
         self._returned: dict[int, Returned] = {}
-        # by optimizer, since its last update; and how often its weights were written to so far
+        # by `id` of the optimizer: its digests since the last update, and the versions of its
+        # weights
         self._used_weights: dict[int, dict[str, StartedDigest]] = {}
         self._versions: dict[int, Versions | None] = {}
         self._gradients_kept = False
@@ -341,15 +361,19 @@ class Observer:
         self.generators = Generators()
 
     def note_batch(self, value: object, step: int) -> None:
-        """Digest a batch that a DataLoader yields on the way to this step."""
+        """Digest a batch that a DataLoader yields for the coming step `step`."""
         if not self.schedule.due(BATCH, step):
             self._left_a_batch_out = True
         else:
             with self._spending(BATCH), self._problems.noting("observing a batch"):
                 self._batches.append(start_value(value, self._problems.leave_out))
 
+    def drop_batches(self) -> None:
+        """Forget the batches drawn so far: nobody knows for which step they were drawn."""
+        self._batches = []
+
     def note_input(self, arguments: object, step: int) -> None:
-        """Digest what the model is called with on the way to this step."""
+        """Digest the arguments of the model's call for the coming step `step`."""
         if not self.schedule.due(BATCH, step):
             self._left_a_batch_out = True
         else:
@@ -359,14 +383,15 @@ class Observer:
     def look_at_weights(
         self, optimizers: Sequence[tuple[Optimizer, int]], order: TensorOrder, *, first_pass: bool
     ) -> None:
-        """Digest the weights that a pass used: a script may write to them between two updates.
+        """Digest the weights that a backward pass used: a script may write to them between updates.
 
-        Those of the very first pass are the initial ones: what a script does to them before the
-        update, as SAM does, is no other start. Of the passes behind the first, the last one counts
-        by which something was written to them, as in a closure of LBFGS.
+        The weights of the very first pass are the initial ones. What a script does to them later in
+        the first step, as SAM does, does not change the start. If something writes to the weights
+        before a later pass of a step, as a closure of LBFGS does, `weights.last` is taken. The last
+        such pass counts.
         """
         due = [pair for pair in optimizers if self.schedule.due(TENSORS, pair[1])]
-        # a span that observes nothing would count as an observation that cost nothing
+        # an empty span would count as an observation that cost nothing
         if not due:
             return
         with self._spending(TENSORS), self._problems.noting("observing the weights"):
@@ -381,6 +406,7 @@ class Observer:
         begins = number not in self._versions
         versions, before = versions_of(parameters), self._versions.get(number)
         self._versions[number] = versions
+        # the versions decide: a pass with untouched weights needs no digest of its own
         if first_pass and begins and step == 1:
             name = "initial"
         elif first_pass and step > 1 and "weights.first" not in used:
@@ -392,9 +418,10 @@ class Observer:
         used[name] = self._digest(name, _numbered(parameters))
 
     def after_backward(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
-        """Digest the gradients that backward has just returned, where they are others than before.
+        """Digest the gradients that backward has just returned, unless they are unchanged.
 
-        Looked at again before the update: what is another then, the script itself has changed.
+        `before` looks at the versions again. If they changed since, the script itself changed the
+        gradients.
         """
         if not self.schedule.due(TENSORS, step):
             return
@@ -409,8 +436,8 @@ class Observer:
     def look_at_structure(
         self, number: int, optimizer: Optimizer, step: int, order: TensorOrder
     ) -> None:
-        """Look at what the update will work on: structure, first parameters."""
-        # a script may replace parameters or add groups; comparing identities costs nothing
+        """Fingerprint the structure when it changes, and the initial values at step 1."""
+        # A script may replace parameters or add groups. Comparing identities costs next to nothing.
         identities = tuple(map(id, optimized_parameters(optimizer)))
         if self._structures.get(number) != identities:
             with self._problems.noting("observing the structure"), torch.no_grad():
@@ -425,7 +452,7 @@ class Observer:
             self._versions[id(optimizer)] = versions_of(parameters)
 
     def before(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
-        """Look at the gradients that the update will use."""
+        """Digest the gradients that the update will use."""
         if self.schedule.due(TENSORS, step):
             with self._spending(TENSORS), self._problems.noting("observing the gradients"):
                 self._start_gradients(optimizer, order.parameters(optimizer), step)
@@ -436,19 +463,20 @@ class Observer:
         returned = self._returned.pop(id(optimizer), None)
         if returned is not None and not returned.digest.saw_nothing:
             self._started["backward"] = returned.digest
-            # at the first step the order of parameters is learned between the two looks
+            # step 1 learns the order of the parameters between the two looks, so the versions taken
+            # by the two cannot be compared
             known = step > 1 and returned.versions is not None
             self._gradients_kept = known and returned.versions == gradient_versions(parameters)
         if not self._gradients_kept:
             self._start("gradients", _numbered(map(gradient, parameters)))
 
     def unobserved(self, step: int) -> list[str]:
-        """The groups of fingerprints that are left out at this step; ask before `after`."""
+        """Return the groups that are left out at this step; call it before `after`."""
         left_out = [group for group in (RANDOM, TENSORS) if not self.schedule.due(group, step)]
         return [*left_out, BATCH] if self._left_a_batch_out else left_out
 
     def after(self, optimizer: Optimizer, step: int, order: TensorOrder) -> StepObservation:
-        """Look at what the update left, and send everything that was seen to the host."""
+        """Digest what the update left, and start copying all of the step's digests to the host."""
         fingerprints, started = self._fingerprints, self._started
         used = self._used_weights.pop(id(optimizer), {})
         started |= {name: record for name, record in used.items() if not record.saw_nothing}
@@ -457,8 +485,14 @@ class Observer:
             if self.schedule.due(RANDOM, step):
                 with self._spending(RANDOM):
                     states = random_states(self._problems)
-                    self.generators.look(states, states_of_devices())
+                    self.generators.look(states, states_of_devices(), step=step)
                     fingerprints |= states
+            elif self.generators.due(step):
+                # only to learn whether the generators are used: no fingerprint of this step
+                with self._spending(""):
+                    self.generators.look(
+                        random_states(self._problems), states_of_devices(), step=step
+                    )
             tensors = self.schedule.due(TENSORS, step)
             copies = _NO_COPIES
             if tensors or batches or inputs or started:
@@ -469,7 +503,7 @@ class Observer:
                     copies = HostCopies(flowing, self._clock.devices)
             return StepObservation(fingerprints, kept, batches, inputs, started, copies)
         finally:
-            # also after a fault: nothing of this step is taken for the next one's
+            # even after an error, nothing seen in this step may be counted to the next one
             self._batches, self._inputs, self._started, self._fingerprints = [], [], {}, {}
             self._left_a_batch_out = self._gradients_kept = False
 
@@ -494,13 +528,13 @@ class Observer:
 
 
 def _joined(digests: list[str]) -> str:
-    """One digest of several in their order."""
+    """Return one digest over several digests in their order."""
     joined = hashlib.sha256("\n".join(digests).encode("ascii")).hexdigest()
     return f"sha256:{joined}"
 
 
 def structure_digest(optimizer: Optimizer, order: TensorOrder) -> str:
-    """`sha256:hex` over each group's parameters in order: name, type, shape, wants a gradient."""
+    """Return `sha256:hex` over each group's parameters: name, type, shape, needs gradient."""
     lines = (
         f"{position} {order.name(parameter)} {structure(parameter)}\n"
         for position, parameters in enumerate(order.groups(optimizer))
@@ -519,7 +553,7 @@ def _numbered(
 def _state(
     optimizer: Optimizer, parameters: Sequence[torch.Tensor], problems: Problems
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """The state of each parameter in their order, by sorted keys."""
+    """Yield the optimizer's state of each parameter in order, by sorted keys."""
     for index, parameter in enumerate(parameters):
         state = optimizer.state.get(parameter, {})
         for key in sorted(state, key=str):

@@ -1,4 +1,7 @@
-"""Records every optimizer step of this process: loss, digests, time, memory."""
+"""Record every optimizer step of this process: loss, digests, time, memory.
+
+Each step becomes one line of `steps-rR-P.jsonl` (docs/harness-protocol.md).
+"""
 
 from __future__ import annotations
 
@@ -27,21 +30,24 @@ from .observer import TENSORS, Generators, Observer, Schedule, StepObservation
 from .state import SortKey, TensorOrder, module_key, optimized_parameters, parameter_order
 from .time_and_memory import HarnessSpan, StepClock, StepTimes, TimeMark, has_reached, wait_for
 
-# Of one step; beyond it the last one replaces its forerunner.
+# per step; beyond that, each further loss overwrites the last one kept
 MAX_LOSSES: Final = 256
-# Lines that wait for nothing are written together, at most so many seconds apart. Between two steps
-# of a few milliseconds the caches hold the training's data, and each system call costs tenfold.
+# Without a device, lines are written together, at most this many seconds apart. Between two steps
+# of a few milliseconds the CPU caches hold the training's data, and a system call costs ten times
+# as much.
 LINES_SECONDS: Final = 0.5
-# what the first steps cost decides which of the next are observed
+# Up to this step each line is written at once: the cost of the first steps decides which later ones
+# are observed.
 AT_ONCE_STEPS: Final = 10
 _AS_IT_IS: Final = nullcontext()
 _FLOATS: Final = frozenset(getattr(torch, name) for name in FLOAT_TYPES)
 
 
 class OpenStep(NamedTuple):
-    """A step whose line waits for the device to come so far; on the CPU it never has to.
+    """A finished step whose line is written once the device has computed its values.
 
-    `known` is what the host knows already; `losses` and `skipped` may be on their way to it.
+    `known` holds what the host already knows. `losses` and `skipped` may still be on their way from
+    the device. On the CPU there is nothing to wait for.
     """
 
     known: dict[str, Any]
@@ -52,16 +58,16 @@ class OpenStep(NamedTuple):
 
 
 class Recorder:
-    """What the training does, one line a step.
+    """Records what the training does, one line for each step.
 
-    Nothing here waits for a device that still has the step's work to do: what the host must know is
-    sent to it, and a step's line is written when it has come, at the latest at the next step of the
-    same optimizer. So the host runs ahead as far as it does without the harness, up to one step.
-    Without a device, the lines of `LINES_SECONDS` are written together.
+    The recorder never waits for work of the current step on a device. It starts copies to the host
+    and writes the line when they have arrived. That is at the latest at the next step of the same
+    optimizer. So the host can run ahead as without the harness, by one step at most. Without a
+    device, the lines of `LINES_SECONDS` are written together.
 
-    Modules and optimizers are kept alive until the state is written, even if the script drops
-    them. `steps` is the largest number of steps of any one optimizer. Without `observe` only loss,
-    time and memory are recorded.
+    Modules and optimizers are kept alive until the state is written, even if the script drops them.
+    `steps` is the largest step count of any single optimizer. Without `observe` only loss, time and
+    memory are recorded.
     """
 
     def __init__(
@@ -89,6 +95,8 @@ class Recorder:
         self._backwards = 0
         self._samples: int | None = 0
         self._rows: int | None = 0
+        self._batch_threads: set[int] = set()
+        self._model_threads: set[int] = set()
         self._given = GivenSettings()
         self._about_the_last: HarnessSpan | None = None
         self._ended: tuple[tuple[HarnessSpan, ...], TimeMark] | None = None
@@ -98,42 +106,46 @@ class Recorder:
 
     @property
     def generators(self) -> Generators:
-        """Which generators were drawn from; nothing is known where nothing is observed."""
+        """Which generators the training drew from; empty if nothing is observed."""
         return Generators() if self._observer is None else self._observer.generators
 
     @property
     def devices(self) -> cuda.Devices:
-        """The GPUs that hold what is optimized."""
+        """The GPUs that hold the optimized parameters."""
         return self._clock.devices
 
     def note_backward(self, loss: torch.Tensor) -> None:
-        """Remember the scalar that `backward` was called on, as it was before a `GradScaler`.
+        """Remember the loss that `backward` was called on, as it was before `GradScaler.scale`.
 
-        Copied where it lies and not read: reading would make the host wait for the device here, and
-        a replayed graph may write its next value into the same place.
+        The value is copied on its own device and not read. Reading would make the host wait for the
+        device. A replayed CUDA graph may overwrite the original in place.
         """
         begun = self._clock.mark()
         self._backwards += 1
         self._remember(self._losses, unscaled(loss))
         self._clock.spent_since(begun)
+        # a backward pass inside another, as of reentrant checkpointing: the outer one goes on
         if inside_backward():
             return
         first_inputs.await_input()
+        # With several optimizers, each has its own step count: `look` asks the schedule for each.
         only = len(self.optimizers) == 1
         if self._observer is None or (only and not self._schedule.due(TENSORS, self.steps + 1)):
             return
         self._gradients.look(self._observer, self._backwards, self)
 
     def note_grad(self, loss: torch.Tensor) -> None:
-        """Remember what a script derived without `backward`: the loss of a step that has no other.
+        """Remember a scalar of `torch.autograd.grad`: the loss of a step without a backward pass.
 
-        Beside a backward pass such gradients serve something else, a penalty for example.
+        Beside a backward pass such gradients serve something else, for example a gradient penalty.
         """
         self._remember(self._derived, unscaled(loss))
 
     def _remember(self, losses: list[torch.Tensor | None], loss: torch.Tensor) -> None:
-        # the last place is taken again and again: the loss of a step is that of its last pass
+        # Overwrite the last place when the list is full: `loss` is defined as that of the step's
+        # last pass.
         del losses[MAX_LOSSES - 1 :]
+        # the fast path of nearly every loss, without a look at wrapper classes or other devices
         if type(loss) is torch.Tensor and _is_plain_number(loss):
             losses.append(loss.detach().clone())
             return
@@ -148,11 +160,13 @@ class Recorder:
         losses.append(None if number is None else number.clone())
 
     def note_batch(self, batch: object, *, collated: bool) -> None:
-        """Observe what a DataLoader yields; it belongs to the step that comes next.
+        """Digest a batch that a DataLoader yields and count its samples for the step to come.
 
-        `collated`: the DataLoader put it together from samples, so that these can be counted.
+        `collated` is true if the DataLoader assembled the batch from samples, so that its first
+        dimension counts them.
         """
         begun = self._clock.mark()
+        self._batch_threads.add(threading.get_ident())
         self._samples = _sum(self._samples, samples_in(batch) if collated else None)
         self._clock.spent_since(begun)
         if self._observer is not None:
@@ -160,19 +174,32 @@ class Recorder:
                 self._observer.note_batch(batch, self.steps + 1)
 
     def note_input(self, arguments: Arguments) -> None:
-        """Observe what the model is called with, the first time since a pass or a step.
+        """Digest the arguments of the model's first call since the last pass or step.
 
-        Its first dimension is reported too: nothing else is known of batches without a DataLoader.
+        The first dimension is recorded as `rows`. It is all that is known about batch sizes where
+        no DataLoader yields the batches.
         """
         begun = self._clock.mark()
+        self._model_threads.add(threading.get_ident())
         self._rows = _sum(self._rows, samples_in(arguments if arguments[1] else arguments[0]))
         self._clock.spent_since(begun)
         if self._observer is not None:
             with cuda.free_to_wait():
                 self._observer.note_input(arguments, self.steps + 1)
 
+    def _draws_ahead(self) -> bool:
+        """Whether a thread that never calls the model draws batches.
+
+        Only that thread's pace then decides for which step a batch is drawn, so batches cannot be
+        assigned to steps. The fingerprint of the model's input shows the same data when it is used.
+        """
+        return bool(self._batch_threads - self._model_threads - {threading.get_ident()})
+
     def before(self, optimizer: Optimizer) -> None:
-        """Look at an optimizer that is about to step; faults become problems."""
+        """Observe gradients and settings of an optimizer that is about to step.
+
+        An error in here becomes a problem of the run and never reaches the script.
+        """
         with cuda.free_to_wait(), self._bodies_once(optimizer):
             begun = self._clock.mark()
             number = self._number(optimizer)
@@ -187,31 +214,33 @@ class Recorder:
                     self._observer.before(optimizer, step, self.order)
 
     def _bodies_once(self, optimizer: Optimizer) -> AbstractContextManager[None]:
-        """Before its first step the same tensors are digested for several ends."""
+        """Cache digests before an optimizer's first step, where several uses share the tensors."""
         new = all(known is not optimizer for known in self.optimizers)
         return bodies_once() if new else _AS_IT_IS
 
     def steps_of(self, optimizer: Optimizer) -> int:
-        """How many steps of this optimizer are on record."""
+        """Return the number of recorded steps of this optimizer."""
         counts = zip(self.optimizers, self._step_counts, strict=True)
         return next((count for known, count in counts if known is optimizer), 0)
 
     def have_taken(self, steps: int, optimizers: int) -> bool:
-        """Whether so many optimizers are there, and each has taken so many steps."""
+        """Whether at least `optimizers` optimizers exist, each with at least `steps` steps."""
         counts = self._step_counts
         return len(counts) >= optimizers and min(counts, default=0) >= steps
 
     def end_step(self, optimizer: Optimizer) -> None:
-        """The step is over: from here on time is the harness's and not the step's."""
+        """Mark the end of the step: time from here on is the harness's, not the step's."""
         with cuda.free_to_wait():
             self._number(optimizer)
+            # taken before anything else is done, so that no work of the harness counts as the
+            # step's
             self._ended = self._clock.take_spans(), self._clock.mark()
 
     def observe(self, optimizer: Optimizer, *, skipped: Skipped = None) -> None:
-        """Record the step that `optimizer` has just made; faults become problems.
+        """Record the step that `optimizer` has just made; an error becomes a problem of the run.
 
-        `skipped` tells whether a `GradScaler` skipped it, and is None without one. The step ended
-        at `end_step`, where that was called, or else here.
+        `skipped` says whether a `GradScaler` skipped the step, and is None without a scaler. The
+        step ended when `end_step` was called, or else it ends here.
         """
         with cuda.free_to_wait():
             number = self._number(optimizer)
@@ -230,20 +259,20 @@ class Recorder:
             self._about_the_last = HarnessSpan("", done, self._clock.mark())
 
     def device_peak_bytes(self) -> int:
-        """The largest amount of device memory that the training had allocated; 0 without one."""
+        """Return the training's peak of allocated device memory in bytes; 0 without a device."""
         return self._device_memory.read(self._clock.devices)
 
     def flush(self) -> None:
-        """Write the lines of all steps, waiting for what is still on its way."""
+        """Write the lines of all open steps, waiting for values that are still being copied."""
         with cuda.free_to_wait():
             steps, self._open = list(self._open), deque()
             self._write(steps)
-        # no line is left that could tell of this
+        # no later line can account for the time of this last write
         self.observe_seconds += self._write_seconds
         self._write_seconds = 0.0
 
     def _number(self, optimizer: Optimizer) -> int:
-        """The optimizer's place in the order of first steps."""
+        """Return the optimizer's place in the order of first steps; register a new one."""
         for number, known in enumerate(self.optimizers):
             if known is optimizer:
                 return number
@@ -252,22 +281,24 @@ class Recorder:
         self._clock.follow(cuda.devices_of(optimized_parameters(optimizer)))
         if self._clock.devices:
             self._schedule.leave_steps_alone()
+        # a backward pass in between starts a new burst: only within a burst may a set have decided
+        # the order
         self._burst += bool(self._backwards or self._derived)
         with self._problems.noting("looking for the model"):
             self._find_modules(optimizer)
         key = SortKey(self._burst, "", "")
-        # digests all parameters, and so makes what a device's first digest makes once, before any
-        # step is timed
+        # Finding the order digests all parameters. So the one-time work of a device's first digest
+        # is done here, before any step is timed.
         with self._problems.noting("finding the optimizer's order"):
             key = self.order.optimizer_key(optimizer, self._burst)
         self._optimizer_keys.append(key)
         return len(self.optimizers) - 1
 
     def lagging(self) -> list[Optimizer]:
-        """Those that have yet to take the latest step of the optimizers they always step with.
+        """Return the optimizers that have yet to take the latest step of those they step with.
 
-        Where a set decides which of them goes first, stopping after the first would end in another
-        state each time.
+        A script may iterate over a set of optimizers, in a different order in each process.
+        Stopping after the first of them would leave a different state each time.
         """
         latest = {
             key.burst
@@ -283,19 +314,20 @@ class Recorder:
 
     @property
     def optimizer_numbers(self) -> list[int]:
-        """The number of each optimizer in an order that no set decides; see `order.py`."""
+        """The number of each optimizer, in an order that is equal in all runs (`state.py`)."""
         return parameter_order(
             self._optimizer_keys, lambda index: self.order.parameters(self.optimizers[index])
         )
 
     @property
     def module_numbers(self) -> list[int]:
-        """The number of each module likewise."""
+        """The number of each module, in the same kind of order."""
         return parameter_order(self._module_keys, lambda index: self.modules[index].parameters())
 
     def _find_modules(self, optimizer: Optimizer) -> None:
         owned = {id(parameter) for module in self.modules for parameter in module.parameters()}
         parameters = optimized_parameters(optimizer)
+        # searching for modules is slow, so only parameters without a known module cause it
         new = [parameter for parameter in parameters if id(parameter) not in owned]
         if new:
             for module in outermost_owners(new, self._problems):
@@ -304,9 +336,13 @@ class Recorder:
                 self.order.learn(module)
 
     def _open_step(self, number: int, skipped: Skipped, times: StepTimes) -> None:
-        """Take in what the step left, and send to the host what lies on a device."""
+        """Queue the step's record and start copying its values from the device to the host."""
         optimizer, step = self.optimizers[number], self._step_counts[number]
         devices = self._clock.devices
+        if self._draws_ahead():
+            self._samples = None
+            if self._observer is not None:
+                self._observer.drop_batches()
         known: dict[str, Any] = {
             "step": step,
             "optimizer": number,
@@ -324,6 +360,7 @@ class Recorder:
             known["unobserved"] = self._observer.unobserved(step)
             with (
                 self._problems.noting("observing a step"),
+                # digests need scratch memory on the device, which is no peak of the training
                 self._device_memory.of_the_harness(devices),
             ):
                 seen = self._observer.after(optimizer, step, self.order)
@@ -334,19 +371,19 @@ class Recorder:
         self._open.append(OpenStep(known, losses, skipped, seen, times))
 
     def _write_known(self, number: int) -> None:
-        """Write the lines that need no waiting, and those up to this optimizer's last step."""
+        """Write every line that is ready, and all but the latest of this optimizer's open steps."""
         early = perf_counter() - self._written_at < LINES_SECONDS and self.steps > AT_ONCE_STEPS
         if early and not self._clock.devices:
             return
         steps = []
         while self._open:
-            # Without a device nothing is waited for, and there may be a thousand of them.
+            # Without a device nothing is waited for, and thousands of steps may be queued.
             if has_reached(self._open[0].times.observed):
                 steps.append(self._open.popleft())
                 continue
             mine = sum(step.known["optimizer"] == number for step in self._open)
-            # One open step of an optimizer may wait for its device, two may not: the host would run
-            # ahead without end, and hold the digests' copies of every step.
+            # One open step of an optimizer may stay queued, two may not. Otherwise the host would
+            # run ahead without limit and keep the digests' copies of every step.
             if mine <= 1:
                 break
             steps.append(self._open.popleft())
@@ -358,8 +395,9 @@ class Recorder:
         if not steps:
             return
         begun = perf_counter()
-        # the time of the last write is divided equally among the lines of this one
+        # a write cannot report its own time, so these lines share the time of the previous write
         before = self._write_seconds / len(steps)
+        # one reading for all lines of this write: each costs a system call
         about = {"memory_bytes": time_and_memory.resident_bytes()}
         lines = []
         for step in steps:
@@ -372,7 +410,7 @@ class Recorder:
         self._write_seconds = self._written_at - begun
 
     def _line(self, step: OpenStep, write_seconds: float) -> dict[str, Any]:
-        """A step's record that waits for no device; the schedule learns its times."""
+        """Return the record of a step whose device work is done; feed its times to the schedule."""
         whole, harness_seconds = step.times.whole_seconds(), step.times.harness_seconds()
         seconds = None if whole is None else max(0.0, whole - harness_seconds)
         observe_seconds = step.times.observe_seconds() + write_seconds
@@ -394,19 +432,19 @@ class Recorder:
 
 
 def _sum(counted: int | None, more: int | None) -> int | None:
-    """Once the size of one batch is not known, the step's sum is not either."""
+    """Add two sample counts; None if either is unknown or the sum exceeds `MAX_SAMPLES`."""
     if counted is None or more is None or counted + more > MAX_SAMPLES:
         return None
     return counted + more
 
 
 def _is_plain_number(loss: torch.Tensor) -> bool:
-    """Whether a plain tensor is one number of the host's, as nearly every loss is."""
+    """Whether the loss is a float scalar in host memory, as nearly every loss is."""
     return loss.device.type == "cpu" and loss.dtype in _FLOATS and not loss.dim()
 
 
 def _sent(scalar: torch.Tensor | None, devices: cuda.Devices) -> torch.Tensor | None:
-    """The scalar on its way to the host, without waiting where its device is followed."""
+    """Start copying the scalar to the host, without blocking if its device is followed."""
     if scalar is None or scalar.device.type == "cpu":
         return scalar
     return scalar.to("cpu", non_blocking=scalar.device in devices)

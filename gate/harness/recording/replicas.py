@@ -1,9 +1,9 @@
-"""Which optimizers update a replica that DistributedDataParallel keeps equal on several ranks.
+"""Finds optimizers that update a replica which DistributedDataParallel keeps equal on its ranks.
 
-Nothing is asked of other ranks: the gate compares the digests that each of them records. Only what
-is certainly replicated is reported, since a rank that may differ must not be accused: shards (FSDP,
-ZeRO, tensor and pipeline parallel) are DTensors, or are no part of such a module; a parameter
-outside the module is the rank's own; a hook that does not sum over all ranks lets them differ.
+Other ranks are not asked: the gate compares the digests that each rank records. Only certain
+replicas are reported, since a rank that may differ must not be blamed. Shards (FSDP, ZeRO, tensor
+and pipeline parallel) are DTensors, or belong to no such module. A parameter outside the module
+belongs to its rank alone. A hook that does not sum over all ranks lets replicas differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from .state import optimized_parameters
 
 MODULE: Final = "torch.nn.parallel.distributed"
-# torch's own that give every rank the same gradients; of any other nobody knows
+# torch's hooks that give every rank the same gradients; nobody knows about any other hook
 SUMMING_HOOKS: Final = frozenset(
     (
         *("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"),
@@ -31,17 +31,18 @@ MAX_REPLICATED: Final = 100
 
 
 class Replicas:
-    """The groups of ranks by optimizer, as of its first step: at the end a group may be gone."""
+    """The ranks of each optimizer's group, as of its first step: later the group may be gone."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, list[int]] = {}
 
     def note(self, number: int, optimizer: Optimizer, modules: Iterable[nn.Module]) -> None:
-        """An optimizer has made its first step; `modules` are the outermost that are known."""
+        """Note an optimizer's first step; `modules` are the known outermost modules."""
         module: Any = sys.modules.get(MODULE)
         if module is None or len(self._ranks) >= MAX_REPLICATED:
             return
         parameters = optimized_parameters(optimizer)
+        # a DTensor or another class of tensor may be a shard
         if not parameters or any(type(parameter) is not nn.Parameter for parameter in parameters):
             return
         for root in modules:
@@ -52,17 +53,18 @@ class Replicas:
                     return
 
     def record(self, numbers: Sequence[int]) -> list[dict[str, object]]:
-        """For the summary; `numbers` are those that the optimizers have there."""
+        """Return the record for the summary; `numbers` are the optimizers' numbers there."""
         return [
             {"optimizer": numbers[number], "ranks": ranks} for number, ranks in self._ranks.items()
         ]
 
 
 def _keeps(part: Any, parameters: Sequence[torch.Tensor]) -> bool:
-    """Whether this module gives each of these parameters the same gradient on all of its ranks."""
+    """Whether this module gives each of these parameters equal gradients on all its ranks."""
     hooks = [getattr(hook, "__name__", "") for hook, _ in getattr(part, "_comm_hooks", ())]
     if not SUMMING_HOOKS.issuperset(hooks):
         return False
+    # DistributedDataParallel does not reduce the gradients of these parameters
     left_out = set(getattr(part, "parameters_to_ignore", ()))
     named = part.module.named_parameters(remove_duplicate=False)
     kept = {id(parameter) for name, parameter in named if name not in left_out}

@@ -1,18 +1,16 @@
-"""The training's tensors by name, in an order that no set and no address decides.
+"""The training's tensors by name, in an order that is the same in every run.
 
-A script may collect its parameters in a `set`, whose order follows addresses and so differs from
-run to run while every value is equal (Pyro does). So the order comes from what stands there: the
-name in a module where there is one, else type and shape; then, where that is the same for several,
-from the values and gradients of the first step, and at last from what they hold now. Optimizers and
-modules that first step with a backward pass in between keep the order of their steps, which is the
-program's own.
+A script may collect its parameters in a `set`. The order of a set follows addresses, so it differs
+from run to run while every value is equal (Pyro does this). So the order here is derived from the
+tensors themselves: the name in a module if there is one, else type and shape. Where these are equal
+for several tensors, the values and gradients at the first step decide, and at last the current
+values. Optimizers and modules that first step with a backward pass in between keep the order of
+their first steps. That order is the program's own.
 
-What a module registers before then counts too: some libraries call their modules past `Module`, so
-that no first call is seen.
-
-An infinity in one of them is a constant of the script's, such as a bound or a mask, and no number
-that the training came to. Equal bytes at both ends are the only proof: a running average that has
-overflowed stays infinite too.
+`ConstantBuffers` finds infinities that are constants of the script, such as a bound or a mask,
+rather than results of the training. Equal bytes at the start and at the end are the only proof: a
+running average that has overflowed stays infinite too. Buffers count from their registration on,
+since some libraries call their modules past `Module`, so that no first call is seen.
 """
 
 from __future__ import annotations
@@ -44,12 +42,16 @@ from ..plain_tensors import (
 from ..tensor_digests import StartedDigest, finish_all
 
 NAMED, NAMELESS = 0, 1
-# whether a module names it, the module's or its own structure, what that held, and its place there
+# named by a module or not; the structure of that module or of the tensor; a digest of its values;
+# the parameter's place in the module
 Key: TypeAlias = tuple[int, str, str, int]
 
 
 class SortKey(NamedTuple):
-    """Where something belongs: which burst of steps it came with, what it is, what it held."""
+    """Sorts modules and optimizers: burst of first steps, structure, digest of the values.
+
+    Optimizers that first step without a backward pass in between are of one burst.
+    """
 
     burst: int
     what: str
@@ -57,30 +59,32 @@ class SortKey(NamedTuple):
 
 
 class TensorOrder:
-    """The order of one process; what it is asked about must have been learned at its first step."""
+    """The order of parameters in one process; learn a module before its first update."""
 
     def __init__(self) -> None:
-        # Under a tensor's number, with a reference to it: a number is given again once its tensor
-        # is gone, and whether it is differs from run to run.
+        # Keyed by `id`, with a weak reference to the tensor. Python reuses an `id` once its object
+        # is gone, and whether that happens differs from run to run.
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], Key, str]] = {}
 
     def learn(self, module: nn.Module) -> None:
-        """Know the parameters of a module by their names; before they are updated first."""
+        """Remember a module's parameters by name; call this before their first update."""
         kind, key = type(module).__qualname__, module_key(module, 0)
         for index, (name, parameter) in enumerate(module.named_parameters()):
-            # what it is stands before what it holds: no number may decide an order that shapes can
+            # Structure goes before values in the key: no value may decide an order that shapes can
+            # decide.
             self._know(parameter, (NAMED, key.what, key.held, index), f"{kind}/{name}")
 
     def name(self, parameter: torch.Tensor) -> str:
-        """Kind of module and name in it; empty for a parameter that no module owns."""
+        """Return the module's class and the name in it; empty for a parameter without a module."""
         known = self._known.get(id(parameter))
         return "" if known is None or known[0]() is not parameter else known[2]
 
     def groups(self, optimizer: Optimizer) -> list[list[torch.Tensor]]:
-        """The parameters of each of its groups, in order."""
+        """Return the parameters of each group of the optimizer, in order."""
         return [self._sorted(group["params"]) for group in optimizer.param_groups]
 
     def _sorted(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        # values are digested only for a tie, since that reads all bytes of the tensors
         alike = Counter(map(self._key, parameters))
 
         def key(parameter: torch.Tensor) -> tuple[Key, str]:
@@ -90,7 +94,7 @@ class TensorOrder:
         return sorted(parameters, key=key)
 
     def parameters(self, optimizer: Optimizer) -> list[torch.Tensor]:
-        """All of them, group after group."""
+        """Return all parameters of the optimizer in order, group after group."""
         return [parameter for group in self.groups(optimizer) for parameter in group]
 
     def _key(self, parameter: torch.Tensor) -> Key:
@@ -105,14 +109,14 @@ class TensorOrder:
         self._known[id(parameter)] = weakref.ref(parameter), key, name
 
     def optimizer_key(self, optimizer: Optimizer, burst: int) -> SortKey:
-        """Its class and what it optimizes, and what that held at its first step."""
+        """Return the class and parameters of an optimizer, and their values at its first step."""
         parameters = self.parameters(optimizer)
         what = [f"{self.name(parameter)} {structure(parameter)}" for parameter in parameters]
         return SortKey(burst, "\n".join((type(optimizer).__qualname__, *what)), _held(parameters))
 
 
 def module_key(module: nn.Module, burst: int) -> SortKey:
-    """Its class and the names in it, and what they held at its first step."""
+    """Return the class and parameter names of a module, and their values at its first step."""
     named = list(module.named_parameters())
     what = [f"{name} {structure(parameter)}" for name, parameter in named]
     held = _held([parameter for _, parameter in named])
@@ -122,7 +126,11 @@ def module_key(module: nn.Module, burst: int) -> SortKey:
 def parameter_order(
     keys: Sequence[SortKey], parameters: Callable[[int], Iterable[torch.Tensor]]
 ) -> list[int]:
-    """The number of each of them in the order; `parameters` gives those of the one so numbered."""
+    """Return for each key its number in the sorted order.
+
+    `parameters` returns the tensors of the item at an index. Equal keys are sorted by the current
+    values of these tensors.
+    """
     alike = Counter(keys)
 
     def key(index: int) -> tuple[SortKey, str]:
@@ -136,9 +144,9 @@ def parameter_order(
 
 
 def _held(parameters: Iterable[torch.Tensor]) -> str:
-    """Digests of the values and then of the gradients.
+    """Return digests of the values and then of the gradients.
 
-    In this order, so that another gradient never reorders what had other values before.
+    The values go first, so that a different gradient never reorders tensors with different values.
     """
     values = list(parameters)
     gradients = [gradient(parameter) for parameter in values]
@@ -151,15 +159,15 @@ def _held(parameters: Iterable[torch.Tensor]) -> str:
 
 
 def _nobody(_: str) -> None:
-    """What cannot be digested the fingerprints tell."""
+    """Ignore a tensor that cannot be digested: the fingerprints report it."""
 
 
 NamedTensor = tuple[str, torch.Tensor]
-# What describes and does not train; functions and classes beside them.
+# values that describe and do not train; functions and classes are left out as well
 _SETTINGS: Final = (str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 _MAX_NAMES: Final = 1000
 _MAX_NAME: Final = 200
-# bool before int, which it is a kind of
+# bool before int, since bool is a subclass of int
 _NUMBERS: Final = {
     bool: torch.bool,
     int: torch.int64,
@@ -169,7 +177,7 @@ _NUMBERS: Final = {
 
 
 def optimized_parameters(optimizer: Optimizer) -> list[torch.Tensor]:
-    """All parameters in the order of the groups."""
+    """Return all parameters in the order of the optimizer's groups."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
@@ -179,10 +187,11 @@ def capture(
     order: TensorOrder,
     problems: Problems,
 ) -> dict[str, torch.Tensor]:
-    """Every tensor and number of the modules and optimizers, by name; nothing is copied yet."""
+    """Return every tensor and number of the modules and optimizers, by name, without copying."""
     tensors: dict[str, torch.Tensor] = {}
     with warnings.catch_warnings():
-        # A deprecation inside state_dict, made an error by the user, would lose the evidence.
+        # A deprecation warning inside `state_dict` that the user turned into an error would lose
+        # the evidence.
         warnings.simplefilter("ignore")
         for number, module in enumerate(modules):
             with problems.noting(f"reading the state of model {number}"):
@@ -196,6 +205,7 @@ def capture(
     parameters = [
         parameter for optimizer in optimizers for parameter in optimized_parameters(optimizer)
     ]
+    # a problem makes a strict run an error: without weights nothing would be compared
     if parameters and not any(map(_readable, parameters)):
         problems.note("no optimized parameter can be read, so nothing of the weights was compared")
     return tensors
@@ -204,14 +214,15 @@ def capture(
 def parameter_names(
     modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], order: TensorOrder
 ) -> dict[str, str]:
-    """For `<optimizer>/<parameter index>` the parameter's name among the tensors of `capture`.
+    """Map `<optimizer>/<parameter index>` to the parameter's name among the tensors of `capture`.
 
-    A parameter that no module owns has none, nor has one of a name above 200 characters; of many
-    the first 1,000 are named.
+    Left out are parameters without a module, names above 200 characters, and all parameters after
+    the first 1,000.
     """
     names: dict[int, str] = {}
     for number, module in enumerate(modules):
         for name, parameter in module.named_parameters():
+            # a parameter that several modules share keeps its first name
             names.setdefault(id(parameter), f"model/{number}/{name}")
     named = {
         f"{number}/{index}": name
@@ -223,7 +234,7 @@ def parameter_names(
 
 
 def write_gradients(optimizer: Optimizer, output: Output, problems: Problems) -> None:
-    """Write what the optimizer has just used; a parameter without gradient is not there."""
+    """Write the gradients of the optimizer's last step; leave out parameters without one."""
     gradients = map(gradient, optimized_parameters(optimizer))
     named = {
         f"gradient/{index:06d}": tensor
@@ -241,7 +252,7 @@ def _readable(parameter: torch.Tensor) -> bool:
 
 
 def named_tensors(name: str, value: Any, problems: Problems) -> Iterator[NamedTensor]:
-    """The tensors and numbers inside a value; keys and positions are joined by `/`."""
+    """Yield the tensors and numbers inside a value, under keys and positions joined by `/`."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, Mapping):
@@ -258,9 +269,10 @@ def named_tensors(name: str, value: Any, problems: Problems) -> Iterator[NamedTe
 
 
 def _number(value: Any) -> torch.Tensor:
-    """A number as a 0-d tensor of its full width, bytes as theirs.
+    """Return a number as a 0-d tensor of its full width, or bytes as a tensor of bytes.
 
-    Raises `TypeError`, `ValueError` or `RuntimeError` for what is neither, or has over 64 bits.
+    Raises `TypeError`, `ValueError` or `RuntimeError` for any other value, or a number of more than
+    64 bits.
     """
     if isinstance(value, io.BytesIO):
         value = value.getvalue()
@@ -276,15 +288,16 @@ def _number(value: Any) -> torch.Tensor:
 
 
 def _of_module(module: nn.Module) -> Mapping[str, Any]:
-    """What its `state_dict` gives, or for FSDP of the first kind what is in it.
+    """Return the module's `state_dict`, or for FSDP of the first kind this rank's own tensors.
 
-    That one would gather the whole model on each rank, and wait for a rank that never gets here;
-    its other types of a state gather as well.
+    FSDP's `state_dict` would gather the whole model on each rank, and wait for a rank that may
+    never get here. Its other state types gather as well.
     """
+    # decided before any call of `state_dict`, which would already communicate
     if _gathers(module):
         return dict(_standing(module))
     try:
-        # as they are: a tensor's own class may refuse to be detached
+        # without detaching: a tensor's own class may refuse that
         tensors: Mapping[str, Any] = module.state_dict(keep_vars=True)
     except Exception:
         tensors = module.state_dict()
@@ -298,7 +311,7 @@ def _gathers(module: nn.Module) -> bool:
 
 
 def _standing(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters and persistent buffers as they stand, this rank's own part of each."""
+    """Yield parameters and persistent buffers as they are now, this rank's part of each."""
     yield from module.named_parameters(remove_duplicate=False)
     for path, part in module.named_modules(remove_duplicate=False):
         passing: set[str] = part._non_persistent_buffers_set  # noqa: SLF001 - no public name
@@ -310,13 +323,13 @@ def _standing(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _of_optimizer(
     name: str, optimizer: Optimizer, order: TensorOrder, problems: Problems
 ) -> Iterator[NamedTensor]:
-    """State and groups; a group's list of parameter positions is no number of the training."""
+    """Yield the optimizer's state and groups, without the groups' lists of positions."""
     saved = optimizer.state_dict()
     ordered = {id(parameter): index for index, parameter in enumerate(order.parameters(optimizer))}
     places = {
         at: ordered[id(parameter)] for at, parameter in enumerate(optimized_parameters(optimizer))
     }
-    # torch numbers parameters as the groups list them, which a set may have ordered
+    # torch numbers parameters in the order of the groups, which a set may have decided
     state = {places.get(at, at): part for at, part in saved["state"].items()}
     yield from named_tensors(f"{name}/state", state, problems)
     for position, group in enumerate(saved["param_groups"]):
@@ -327,7 +340,7 @@ def _of_optimizer(
 def _outside_parameters(
     modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], order: TensorOrder
 ) -> Iterator[NamedTensor]:
-    """Optimized tensors that no module owns."""
+    """Yield optimized tensors that no module owns."""
     owned = {id(parameter) for module in modules for parameter in module.parameters()}
     for number, optimizer in enumerate(optimizers):
         for index, parameter in enumerate(order.parameters(optimizer)):
@@ -336,7 +349,7 @@ def _outside_parameters(
 
 
 def _add(kept: dict[str, torch.Tensor], tensors: Iterator[NamedTensor], problems: Problems) -> None:
-    """Keep the first of two equal names: only a key that holds a `/` can make one."""
+    """Keep the first of two tensors with equal names; only a key with `/` can cause that."""
     for name, tensor in tensors:
         if kept.setdefault(name, tensor) is not tensor:
             problems.note(f"{name} is the name of two values, the second is left out of the state")
@@ -349,10 +362,10 @@ MAX_NAME = 1000
 
 
 class ConstantBuffers:
-    """What buffers hold before the training begins, and which of it is still the same.
+    """Remembers buffers from before the training begins, to find those that stay the same.
 
-    That is when they are registered, and once more when the first module is called: until then a
-    script fills them.
+    A buffer is remembered when it is registered, and again when the first module is called: until
+    then a script may fill it.
     """
 
     def __init__(self) -> None:
@@ -362,9 +375,10 @@ class ConstantBuffers:
         self._begun = False
 
     def note_registered(self, module: nn.Module, name: str, buffer: torch.Tensor | None) -> None:
-        """Remember a buffer as it is registered, until a module is called.
+        """Remember a buffer at its registration, before any module is called.
 
-        What takes the place of another was computed, and may be what the training came to.
+        Only the first registration under a name counts. A later one holds a computed value, which
+        may be a result of the training.
         """
         place = id(module), name
         if self._begun or place in self._places or len(self._places) >= MAX_BUFFERS:
@@ -374,7 +388,7 @@ class ConstantBuffers:
             self._remember(buffer)
 
     def look(self, module: nn.Module) -> None:
-        """Remember the floating-point buffers of a module that is about to be called; once."""
+        """Remember the buffers of the first module that is called, just before that call."""
         if not self._begun:
             self._begun = True
             for buffer in module.buffers():
@@ -384,7 +398,7 @@ class ConstantBuffers:
         if not _can_hold(buffer):
             return
         known = self._before.get(id(buffer))
-        # a number may have been that of a buffer that is gone
+        # the `id` may have belonged to a buffer that is gone
         if known is None or known[0]() is not buffer:
             if len(self._before) >= MAX_BUFFERS or byte_size(buffer) > self._left:
                 return
@@ -392,7 +406,7 @@ class ConstantBuffers:
         self._before[id(buffer)] = weakref.ref(buffer), _digest(buffer)
 
     def names(self, modules: Sequence[nn.Module]) -> list[str]:
-        """The names, as the state has them, of those that hold the same infinities now."""
+        """Return the state's names of the buffers that still hold the same infinities."""
         return sorted(self._constant(modules))[:MAX_BUFFERS]
 
     def _constant(self, modules: Sequence[nn.Module]) -> Iterator[str]:
@@ -406,7 +420,7 @@ class ConstantBuffers:
 
 def _can_hold(buffer: torch.Tensor) -> bool:
     plain = type(buffer) is torch.Tensor and buffer.layout is torch.strided
-    # one on the device `meta` has no bytes
+    # a buffer on the device `meta` has no bytes
     return (
         plain
         and not buffer.is_meta

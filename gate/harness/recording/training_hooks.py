@@ -1,10 +1,10 @@
 """Hooks around backward passes, batches, optimizer steps, and the replay of CUDA graphs.
 
-While a graph is being captured the host may neither wait nor read, and whatever the harness
-computed would become part of the training's graph. So the hooks only remember what passed by. A
-replay runs no Python of the training's, so the harness stands around `CUDAGraph.replay`: after it
-each remembered loss holds its new value, and each remembered optimizer has taken a step. The
-gradients of such a step are the graph's own and are not looked at.
+During the capture of a graph the host may neither wait nor read. Anything that the harness computed
+would become part of the training's graph. So the hooks only remember what passed by. A replay runs
+none of the training's Python, so `CUDAGraph.replay` is wrapped: after it each remembered loss has
+its new value, and each remembered optimizer has taken a step. The gradients of such a step are
+internal to the graph and are not observed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ OnError = Callable[[RuntimeError], None]
 
 
 class _Pass:
-    """The roots of a backward pass, told once: when it has ended, or before a step inside it.
+    """The roots of a backward pass, reported once: at its end, or before a step inside it.
 
-    A script may let an optimizer step as soon as a gradient is there, in a hook of the pass.
+    A script may step an optimizer in a hook of the pass, as soon as a gradient is there.
     """
 
     under_way: ClassVar[list[_Pass]] = []
@@ -45,7 +45,7 @@ class _Pass:
         self._note = note
 
     def report(self) -> None:
-        """Hand on the roots that have not been told yet."""
+        """Report the roots that have not been reported yet."""
         roots, self._roots = self._roots, ()
         for root in roots:
             self._note(root)
@@ -57,12 +57,13 @@ def install(
     on_step: tuple[OnStep, OnStep],
     on_error: OnError,
 ) -> None:
-    """Call back after each backward pass, for each DataLoader's batch, before and after each step.
+    """Call back after each backward pass, for each DataLoader's batch, and around each step.
 
-    `on_loss` takes what `backward` was called on, and the scalar that `torch.autograd.grad` was
-    asked to derive by parameters. `on_batch` also takes whether the DataLoader itself put the batch
-    together from samples. A batch that failed is not told, a backward pass that failed by its
-    error; of a step inside a step only the outer one counts.
+    The first function of `on_loss` takes each root of a backward pass. The second takes the scalar
+    of `torch.autograd.grad`, if gradients of parameters were asked for. `on_batch` takes the batch,
+    and whether the DataLoader assembled it from samples. A batch that failed to load is not
+    reported, and a failed pass only by its error. If a step calls another step, only the outer one
+    counts.
     """
     _hook_backward(on_loss[0], on_error)
     _hook_grad(on_loss[1], on_error)
@@ -77,7 +78,7 @@ def _hook_backward(on_backward: OnBackward, on_error: OnError) -> None:
     @functools.wraps(plain_backward)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         tensors = _kept(tensors)
-        # a checkpointed part of the model runs a pass of its own within the pass
+        # a checkpointed part of the model runs a backward pass of its own inside the outer one
         this_pass = _Pass(() if inside_backward() else _roots(tensors), note)
         _Pass.under_way.append(this_pass)
         try:
@@ -86,23 +87,23 @@ def _hook_backward(on_backward: OnBackward, on_error: OnError) -> None:
             on_error(error)
             raise
         finally:
-            # also after an error: a later step must not be given the loss of a pass that failed
+            # even after an error: a later step must not get the loss of a pass that failed
             _Pass.under_way.remove(this_pass)
         this_pass.report()
 
-    # The one way to see which scalar is the loss in a script that does not know the harness:
-    # `Tensor.backward` calls it too. Only the wrapper itself stays uncompiled: what backward
-    # starts is as free as it was.
+    # Wrapping this function is the only way to see the loss of a script that does not know the
+    # harness; `Tensor.backward` calls it too. Only the wrapper itself is kept from the compiler, so
+    # whatever backward runs may be compiled as before.
     torch.autograd.backward = outside_compiler(backward, recursive=False)
 
 
 def _kept(tensors: Any) -> Any:
-    """The same, in a form that can be looked at twice: `parameters()` can be read only once."""
+    """Return the same values in a form that can be read twice; `parameters()` is an iterator."""
     return tuple(tensors) if isinstance(tensors, Iterator) else tensors
 
 
 def _roots(tensors: Any) -> tuple[torch.Tensor, ...]:
-    """The tensors of a backward pass that are no edges of the graph."""
+    """Return the roots that are tensors; a root may also be an edge of the graph."""
     if isinstance(tensors, Mapping):
         tensors = tuple(tensors.values())
     several = tensors if isinstance(tensors, list | tuple) else (tensors,)
@@ -110,7 +111,7 @@ def _roots(tensors: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _hook_grad(on_grad: OnBackward, on_error: OnError) -> None:
-    """Some scripts ask for gradients and put them into the parameters by themselves."""
+    """Hook `torch.autograd.grad`: some scripts update parameters with its result."""
     plain_grad: Any = torch.autograd.grad
     note = outside_compiler(on_grad)
 
@@ -123,22 +124,24 @@ def _hook_grad(on_grad: OnBackward, on_error: OnError) -> None:
             on_error(error)
             raise
         roots = _roots(outputs)
-        # no loss: a derivative by what is no parameter, or one that the compiler takes
+        # Skip what is not a loss: a derivative by something else than parameters, or a call inside
+        # the compiler.
         if len(roots) == 1 and _plain(roots, torch.Tensor) and _plain(_roots(inputs), Parameter):
             note(roots[0])
         return gradients
 
-    # Not kept from the compiler, which can trace this one: it finds it by its name in torch.
+    # Not hidden from the compiler, which can trace the wrapper: it finds the function by its name
+    # in torch.
     torch.autograd.grad = unseen_by_warnings(grad)
 
 
 def _plain(tensors: tuple[torch.Tensor, ...], kind: type[torch.Tensor]) -> bool:
-    """Whether all are of this very type: not those that the compiler or `torch.func` pass."""
+    """Whether all are of exactly this type, unlike the fakes of the compiler or of `torch.func`."""
     return bool(tensors) and all(type(tensor) is kind for tensor in tensors)
 
 
 class Loaders:
-    """How many workers a DataLoader of this process had at most."""
+    """The largest number of workers that a DataLoader of this process had."""
 
     most_workers = 0
 
@@ -150,18 +153,19 @@ def _hook_batches(on_batch: OnBatch) -> None:
     def next_batch(self: Any) -> Any:
         batch = plain_next(self)
         Loaders.most_workers = max(Loaders.most_workers, getattr(self, "_num_workers", 0))
-        # without this, what comes may be one sample, whose first dimension is no count
+        # without auto-collation the value may be a single sample, whose first dimension is no count
         on_batch(batch, bool(getattr(self, "_auto_collation", False)))
         return batch
 
-    # All kinds of loaders, with and without workers, yield through this one method.
+    # All kinds of loaders, with and without workers, yield through this method.
     _BaseDataLoaderIter.__next__ = unseen_by_warnings(next_batch)  # type: ignore[method-assign]
 
 
 def _hook_steps(before: OnStep, after: OnStep) -> None:
     wrapper_code = _step_wrapper_code()
-    # How many steps of an optimizer are running, by its number. Only where this does not say that a
-    # step is the outermost is the stack looked through: a step may have failed, and never ended.
+    # Number of running steps by optimizer `id`. The stack is walked only if this count does not
+    # prove that a step is the outermost: a step may have failed, so that its end was never
+    # reported.
     depths: dict[int, int] = {}
 
     def before_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
@@ -171,7 +175,8 @@ def _hook_steps(before: OnStep, after: OnStep) -> None:
         depths[id(optimizer)] = running
         if running <= 1:
             if inside_backward():
-                # the optimizer steps in a hook of the pass: the loss is this step's, not the next's
+                # the optimizer steps in a hook of the pass: the pass's loss belongs to this step,
+                # not the next
                 for this_pass in _Pass.under_way:
                     this_pass.report()
             before(optimizer)
@@ -185,43 +190,43 @@ def _hook_steps(before: OnStep, after: OnStep) -> None:
         else:
             depths[id(optimizer)] = running - 1
 
-    # torch's own hooks for all optimizers: they run around the `step` of each subclass, a script's
-    # own too, and no class is replaced
+    # torch's own hooks for all optimizers run around the `step` of each subclass, the script's
+    # included, and no class has to be replaced.
     register_optimizer_step_pre_hook(outside_compiler(before_step))
     register_optimizer_step_post_hook(outside_compiler(after_step))
 
 
 def outside_compiler(function: Callable[..., None], *, recursive: bool = True) -> Any:
-    """The function, kept out of a training step that the user compiles.
+    """Return the function hidden from the compiler, in case the user compiles the training step.
 
-    Its first call imports the compiler, which every optimizer imports anyway when it is made; the
-    public name of the same would import it at once.
+    The first call of the result imports the compiler, which every optimizer imports anyway. The
+    public function for this would import it at once.
     """
     disable: Any = torch._disable_dynamo  # type: ignore[attr-defined]  # noqa: SLF001
     return disable(function, recursive=recursive)
 
 
 def _step_wrapper_code() -> CodeType:
-    """The code that torch wraps around each optimizer's `step` to run the hooks."""
+    """Return the code that torch wraps around each optimizer's `step` to run the hooks."""
     wrap: Any = Optimizer.profile_hook_step
     code: CodeType = wrap(_no_step).__code__
     return code
 
 
 def _no_step() -> None:
-    """A function to wrap."""
+    """Do nothing; torch wraps it, so that the wrapper's code can be read."""
 
 
 def _running_steps(optimizer: Optimizer, wrapper_code: CodeType) -> int:
-    """How many wrapped steps of this optimizer are on the stack.
+    """Return how many wrapped steps of this optimizer are on the stack.
 
-    A subclass whose `step` calls its parent's runs the hooks twice for one step: only the outer
-    one, at whose end no other is running, is a step of the training.
+    A subclass whose `step` calls its parent's runs the hooks twice for one step. Only the outer
+    call is a step of the training: no other step runs when it ends.
     """
     running = 0
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
-        # the code is compared first: `f_locals` copies the variables of a frame at each look
+        # Compare the code first: `f_locals` copies all variables of a frame on each access.
         if frame.f_code is wrapper_code and frame.f_locals["args"][0] is optimizer:
             running += 1
         frame = frame.f_back
@@ -230,22 +235,22 @@ def _running_steps(optimizer: Optimizer, wrapper_code: CodeType) -> int:
 
 _CAPTURED: Final = "_repro_gate_captured"
 
-# a loss that a backward pass began with, or an optimizer that stepped
+# a loss that a backward pass started from, or an optimizer that stepped
 Passed = torch.Tensor | Optimizer
 
 
 class Capture:
-    """What passed by in the capture under way, in this process."""
+    """Losses and optimizer steps of the capture in progress, in this process."""
 
     def __init__(self) -> None:
         self._passed: list[Passed] = []
 
     def note(self, passed: Passed) -> None:
-        """A backward pass or a step is being captured."""
+        """Remember a backward pass or a step that is being captured."""
         self._passed.append(passed)
 
     def take(self) -> tuple[Passed, ...]:
-        """All of the capture that has just ended, in order."""
+        """Return everything from the capture that has just ended, in order."""
         passed, self._passed = tuple(self._passed), []
         return passed
 
@@ -253,15 +258,16 @@ class Capture:
 def install_graph_hooks(
     capture: Callable[[], Capture | None], on_replay: Callable[[Passed], None]
 ) -> None:
-    """Hook the end of each capture and each replay; `capture` gives that of this process."""
+    """Hook the end of each capture and each replay; `capture` returns this process's `Capture`."""
     graph: Any = torch.cuda.CUDAGraph
-    # `torch.cuda.graph`, `make_graphed_callables` and the compiler's graph trees all come by these
+    # `torch.cuda.graph`, `make_graphed_callables` and the compiler's graph trees all use these two
+    # methods.
     plain_end, plain_replay = graph.capture_end, graph.replay
 
     @functools.wraps(plain_end)
     def capture_end(self: Any) -> None:
         active = capture()
-        # taken first: a capture that fails leaves nothing to the next one
+        # Take it first, so that a failed capture leaves nothing to the next one.
         passed = () if active is None else active.take()
         plain_end(self)
         setattr(self, _CAPTURED, passed)
@@ -269,7 +275,7 @@ def install_graph_hooks(
     @functools.wraps(plain_replay)
     def replay(self: Any) -> None:
         plain_replay(self)
-        # in the order of the capture: a loss comes before the step that it led to
+        # in the order of the capture, so that a loss comes before the step that it led to
         for passed in getattr(self, _CAPTURED, ()):
             on_replay(passed)
 

@@ -1,17 +1,16 @@
-"""Threads that the script starts, and the order in which pieces of work are done.
+"""Reports threads that the script starts, and the order in which pieces of work finish.
 
-Two threads that draw from one generator take its numbers in an order that nobody fixes. So the
-functions that draw are hooked once the script has started a thread of its own, not before. torch's
-are left alone, since its compiler knows them by identity: of them the random state tells.
+Two threads that draw from one generator take its numbers in an order that nothing fixes. So the
+functions that draw are hooked, but only once the script has started a thread of its own. torch's
+functions are left alone, since its compiler knows them by identity; the fingerprint of torch's
+random state covers them.
 
-Imported by every Python process of a training, so nothing heavy is imported here.
+Threads and processes finish as the machine lets them. `as_completed` and `imap_unordered` return
+results in that order, so anything summed or stacked from them depends on it. `wait` may return
+those that finish first. A digest of the order is reported for each line. If two runs differ in it,
+the line is known.
 
-Threads and processes finish as the machine lets them. `as_completed` and `imap_unordered` hand the
-results on in that order, so whatever is summed or stacked from them has it too; `wait` may hand on
-those that are done first. A digest of the order is reported for each line, so where two runs differ
-in it, the line is known.
-
-Imported by every Python process of a training, so nothing heavy is imported here.
+Every Python process of a training imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# Who starts threads for the user.
+# packages that start threads on behalf of the user
 THREAD_MAKERS = frozenset(("threading", "concurrent", "multiprocessing", "asyncio"))
 NO_DRAWS = frozenset(("seed", "getstate", "setstate", "get_state", "set_state"))
-# a thread may draw millions of numbers
+# a thread may draw millions of numbers, and looking at the stack costs time
 MAX_LOOKS = 1_000
 
 _hooked: set[str] = set()
 
 
 def hook_threads(module: ModuleType) -> None:
-    """`threading` has been imported: tell each line of the user's that starts a thread."""
+    """Hook `Thread.start` to report each user's line that starts a thread."""
     kind: Any = module.Thread
     plain = kind.start
 
@@ -59,7 +58,7 @@ def hook_threads(module: ModuleType) -> None:
                 SOURCES.found_at(THREAD, _started_by(frame, user), user)
                 hook_draws()
         except Exception:
-            # what the harness cannot find out must not be the script's worry
+            # an error of the harness must never reach the script
             pass
         return plain(self)
 
@@ -68,13 +67,13 @@ def hook_threads(module: ModuleType) -> None:
 
 
 def _feeds_a_queue(frame: FrameType) -> bool:
-    """Whether a queue between processes starts its own: that one only hands on what was put."""
+    """Whether a multiprocessing queue starts its feeder thread, which only passes items on."""
     return frame.f_globals.get("__name__") == "multiprocessing.queues"
 
 
 def _started_by(frame: FrameType, user: FrameType) -> str:
     call = "threading.Thread" if frame is user else called_in(frame, user)
-    # a coroutine knows of no thread: what it called is what a reader looks for
+    # asyncio starts its threads itself: report the asyncio function that the user called
     return (
         call.replace("asyncio.threads.", "asyncio.")
         if call.startswith("asyncio.")
@@ -83,7 +82,7 @@ def _started_by(frame: FrameType, user: FrameType) -> str:
 
 
 def hook_draws() -> None:
-    """Hook the functions of the common generators, of each module once."""
+    """Hook the functions that draw from Python's and NumPy's common generators, once a module."""
     for name in ("random", "numpy.random"):
         module = sys.modules.get(name)
         if module is None or name in _hooked:
@@ -96,31 +95,32 @@ def hook_draws() -> None:
 
 
 class Draw:
-    """A function that draws from a common generator; beside the main thread it tells its line."""
+    """A function that draws from a common generator; reports the line if a thread calls it."""
 
     def __init__(self, plain: Any, call: str, module: str) -> None:
         self._plain = plain
         self._call = call
         self._looks = 0
         self._main = get_ident()
+        # an instance replaces a bound method: give it what inspection and pickling look at
         for name in ("__name__", "__qualname__", "__doc__"):
             setattr(self, name, getattr(plain, name, None))
         self.__module__ = module
         self.__wrapped__ = plain
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """As the plain one."""
+        """Call the plain function; report the line unless the main thread calls."""
         if get_ident() != self._main and self._looks < MAX_LOOKS:
             self._looks += 1
             self._tell(calling_frame(1))
         return self._plain(*args, **named)
 
     def __reduce__(self) -> Any:
-        """As the plain one, which is a method of the common generator."""
+        """Pickle as the plain function does: as a method of the common generator."""
         return self._plain.__reduce__()
 
     def __repr__(self) -> str:
-        """As the plain one's."""
+        """Show the plain function."""
         return repr(self._plain)
 
     def _tell(self, frame: Any) -> None:
@@ -135,29 +135,30 @@ class Draw:
 POOLS = frozenset(("concurrent", "multiprocessing"))
 NOBODY: frozenset[str] = frozenset()
 ALL = "ALL_COMPLETED"
-# of a line: a loop takes results a thousand times, and what differs does so early
+# For each line. A loop may take results a thousand times; runs that differ do so early.
 MAX_ORDERS = 8
 QUEUES = {"queue": "queue.Queue.get", "multiprocessing.queues": "multiprocessing.Queue.get"}
 MESSAGES = "torch.distributed.distributed_c10d"
 RECEIVE = "torch.distributed.recv"
-# of what comes to a line one by one: the first pieces, told at these counts
+# For a line that takes pieces one by one: only the first are recorded, and reported at these
+# counts.
 MAX_ARRIVALS = 20
 TOLD_AT = frozenset((2, 3, 4, 6, 8, 12, 16, 20))
 MAX_LINES = 5
 MAX_LABEL = 40
 MAX_PARTS = 8
-# a larger piece takes longer to read than the training to use it
+# reading a larger piece may take longer than the training takes to use it
 MAX_PIECE_BYTES = 4 << 20
-# messages that are under way at one time; more are not reported
+# messages in progress at a time; more are not reported
 MAX_UNDER_WAY = 1_000
-# what torch.distributed only begins where the script asks for that (async_op=True)
+# functions of torch.distributed that do not wait if the script passes `async_op=True`
 COLLECTIVES = (
     *("broadcast", "all_reduce", "all_reduce_coalesced", "reduce", "all_gather"),
     *("all_gather_single", "all_gather_into_tensor", "all_gather_coalesced", "gather", "scatter"),
     *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all_single"),
     *("all_to_all", "_all_gather_base", "_reduce_scatter_base", "batch_isend_irecv"),
 )
-# what waits for a message, or asks whether it has come
+# methods that wait for a message, or ask whether it has arrived
 WAITS = ("wait", "is_completed", "synchronize", "get_future", "result", "block_current_stream")
 
 _orders_of: dict[str, int] = {}
@@ -165,7 +166,7 @@ _arrivals: dict[tuple[str, str, int], Arrivals] = {}
 
 
 class Order:
-    """The pieces that one call of a line's waits for, by their places in what it was given."""
+    """The order in which the pieces of one call finish, by their places in the call's argument."""
 
     __slots__ = ("_digest", "_source")
 
@@ -178,11 +179,11 @@ class Order:
         self._digest = hashlib.sha256()
 
     def done(self, place: int) -> None:
-        """The piece at this place is done."""
+        """Note that the piece at this place has finished."""
         self._digest.update(b"%d," % place)
 
     def tell(self) -> None:
-        """No piece is left."""
+        """Report the order: all pieces have finished."""
         self._source.after = self._digest.hexdigest()[:32]
         try:
             SOURCES.report(self._source)
@@ -191,7 +192,7 @@ class Order:
 
 
 def _begun(call: str, frame: FrameType) -> Order | None:
-    """None where nobody of the user's waits, or that line was told often enough."""
+    """Return a new order, or None if no user's line waits or the line was reported often enough."""
     try:
         user = users_frame(frame, POOLS)
         if user is None or SOURCES.full(COMPLETION):
@@ -200,12 +201,12 @@ def _begun(call: str, frame: FrameType) -> Order | None:
             return None
         return Order(call, user)
     except Exception:
-        # what the harness cannot find out must not be the script's worry
+        # an error of the harness must never reach the script
         return None
 
 
 class Arrivals:
-    """What one line takes, piece by piece, in order of arrival; each by a short label."""
+    """The pieces that one line takes one by one, in order of arrival; each as a short label."""
 
     __slots__ = ("_call", "_labels", "_place", "_stack")
 
@@ -216,7 +217,7 @@ class Arrivals:
         self._labels: list[str] = []
 
     def came(self, label: str, *, last: bool = False) -> None:
-        """One more; told at a few counts, since most often nobody knows which is the last."""
+        """Note a piece; report at a few counts, since usually nobody knows which piece is last."""
         import hashlib
 
         count = len(self._labels) + 1
@@ -229,7 +230,7 @@ class Arrivals:
 
 
 def _arrived(call: str, item: object, frame: FrameType, *, last: bool = False) -> None:
-    """A piece has come to a line of the user's."""
+    """Note that a user's line has received a piece."""
     try:
         user = users_frame(frame, POOLS)
         label = None if user is None else _label(item)
@@ -243,12 +244,12 @@ def _arrived(call: str, item: object, frame: FrameType, *, last: bool = False) -
             arrivals = _arrivals[key] = Arrivals(call, user)
         arrivals.came(label, last=last)
     except Exception:
-        # what the harness cannot find out must not be the script's worry
+        # an error of the harness must never reach the script
         return
 
 
 def _all_arrived(call: str, outcome: Any, frame: FrameType) -> None:
-    """What `wait` found: the pieces that are done, a in the order of the set that holds them."""
+    """Note the finished pieces that `wait` returned, in the order of the set that holds them."""
     try:
         done, pending = outcome
         left = len(done)
@@ -261,7 +262,7 @@ def _all_arrived(call: str, outcome: Any, frame: FrameType) -> None:
 
 
 def _outcome(piece: Any) -> object:
-    """The result of a piece where that tells it from others, else its name, which tasks have."""
+    """Return a piece's result if it has a label, else the piece's name, which tasks have."""
     failed = piece.cancelled() or getattr(piece, "_exception", None) is not None
     result = None if failed else piece.result()
     if _label(result) is None and hasattr(piece, "get_name"):
@@ -270,9 +271,9 @@ def _outcome(piece: Any) -> object:
 
 
 def _label(item: object) -> str | None:
-    """The plain values of a piece, which tell it from others, else its tensors and arrays.
+    """Return a label from the plain values in a piece, or else from its tensors and arrays.
 
-    None where it has none of them.
+    None if it contains neither, since then nothing distinguishes it from other pieces.
     """
     if isinstance(item, bool | int | float | str | bytes):
         return repr(item)[:MAX_LABEL]
@@ -286,7 +287,7 @@ def _label(item: object) -> str | None:
 
 
 def _digest_of(item: Any) -> str:
-    """Of the bytes of a small tensor of the host, or of an array; empty of anything else."""
+    """Return a digest of a small CPU tensor or NumPy array; empty for anything else."""
     import hashlib
     import sys
 
@@ -328,6 +329,7 @@ def _hook_receives(module: Any) -> None:
 
     def recv(tensor: Any, src: int | None = None, *args: Any, **named: Any) -> Any:
         sender = plain(tensor, src, *args, **named)
+        # only a receive from any rank depends on arrival; one from a given rank has a fixed order
         if src is None and named.get("group_src") is None:
             _arrived(RECEIVE, sender, calling_frame(1))
         return sender
@@ -335,7 +337,7 @@ def _hook_receives(module: Any) -> None:
     named_as(recv, plain)
     module.recv = recv
     for name in ("isend", "irecv", *COLLECTIVES):
-        # not every torch has all of them
+        # which of these exist depends on torch's version
         if hasattr(module, name):
             setattr(module, name, _begins_a_message(getattr(module, name), name))
     for name in WAITS:
@@ -344,7 +346,7 @@ def _hook_receives(module: Any) -> None:
 
 
 class Message:
-    """A message or collective that a line of the user's has begun and not waited for yet.
+    """A message or collective that a user's line has begun and not waited for yet.
 
     `work` is torch's handle.
     """
@@ -354,7 +356,8 @@ class Message:
     def __init__(self, work: Any, call: str, frame: FrameType, *, any_source: bool) -> None:
         import weakref
 
-        # held by the script alone: what it drops, nobody can wait for any more
+        # a weak reference: when the script drops the handle, nobody can wait for the message any
+        # more
         self.work = weakref.ref(work)
         self.call = call
         self.place = caller_of(frame).place
@@ -373,7 +376,7 @@ def _begins_a_message(plain: Any, name: str) -> Any:
     def begin(*args: Any, **named: Any) -> Any:
         begun = plain(*args, **named)
         try:
-            # nothing of a collective that was waited for inside
+            # a collective that waited inside the call returns None
             works = begun if isinstance(begun, list | tuple) else (begun,)
             user = users_frame(calling_frame(1), NOBODY) if works and works[0] else None
             if user is not None:
@@ -385,11 +388,11 @@ def _begins_a_message(plain: Any, name: str) -> Any:
                     for work in works[: MAX_UNDER_WAY - len(_under_way)]
                 )
         except Exception:
-            # what the harness cannot find out must not be the script's worry
+            # an error of the harness must never reach the script
             pass
         return begun
 
-    # the compiler sorts arguments by it
+    # torch's compiler sorts arguments by the signature
     begin.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined] # as inspect asks
     return named_as(begin, plain)
 
@@ -397,7 +400,7 @@ def _begins_a_message(plain: Any, name: str) -> Any:
 def _waits(plain: Any, name: str) -> Any:
     def wait(self: Any, *args: Any, **named: Any) -> Any:
         answer = plain(self, *args, **named)
-        # a question that is answered with no is asked again
+        # `is_completed` that answers False has not waited: the script asks again
         if _under_way and not (name == "is_completed" and not answer):
             _came(self, calling_frame(1))
         return answer
@@ -414,15 +417,15 @@ def _came(work: Any, frame: FrameType) -> None:
             return
         _under_way.remove(message)
         if message.any_source:
-            # only now it is known who sent it
+            # the sender of a receive from any rank is known only after waiting
             _arrived(message.call, work._source_rank(), frame)  # noqa: SLF001 - as recv asks
     except Exception:
-        # what the harness cannot find out must not be the script's worry
+        # an error of the harness must never reach the script
         return
 
 
 def tell_unwaited() -> None:
-    """The step's update begins: what nobody waited for may not have come yet."""
+    """Report messages that the script has not waited for when a step's update begins."""
     messages = list(_under_way)
     _under_way.clear()
     for message in messages:
@@ -430,7 +433,7 @@ def tell_unwaited() -> None:
 
 
 def hook_completions(module: ModuleType) -> None:
-    """A module has been imported that hands on pieces of work, or messages, as they come."""
+    """Hook a module that returns pieces of work or messages in the order of arrival."""
     if module.__name__ == "multiprocessing.pool":
         _hook_pools(module)
     elif module.__name__ in QUEUES:
@@ -447,7 +450,7 @@ def _hook_futures(module: Any) -> None:
     plain = module._base.as_completed  # noqa: SLF001 - where it is defined
 
     def as_completed(fs: Iterable[Any], timeout: float | None = None) -> Iterator[Any]:
-        # now, and not at the first result: a progress bar may ask for that
+        # begin now and not at the first result, which a progress bar may ask for
         order = _begun("concurrent.futures.as_completed", calling_frame(1))
         return plain(fs, timeout) if order is None else _watched(order, plain, fs, timeout)
 
@@ -457,7 +460,7 @@ def _hook_futures(module: Any) -> None:
 
     def wait(fs: Any, timeout: float | None = None, return_when: str = ALL) -> Any:
         outcome = plain_wait(fs, timeout, return_when)
-        # who waits for all of them takes the results from where they were handed in
+        # a caller that waits for all pieces takes results in the order in which it submitted them
         if return_when != ALL:
             _all_arrived("concurrent.futures.wait", outcome, calling_frame(1))
         return outcome
@@ -470,7 +473,7 @@ def _watched(order: Order, plain: Any, fs: Any, timeout: float | None) -> Iterat
     futures = list(fs)
     places = {id(future): place for place, future in enumerate(futures)}
     done = plain(futures, timeout)
-    # as the plain one does: a result that was handed on is kept by nobody here
+    # as in the plain function, keep no reference to a result once it is returned
     del futures, fs
     for future in done:
         order.done(places[id(future)])
@@ -486,7 +489,7 @@ def _hook_tasks(module: Any) -> None:
     def as_completed(fs: Any, *, timeout: float | None = None) -> Any:
         order = _begun("asyncio.as_completed", calling_frame(1))
         if order is None or not isinstance(fs, list | tuple):
-            # a generator is not read ahead of who asked for it
+            # reading a generator ahead would start its work earlier than without the harness
             return plain(fs, timeout=timeout)
         left = len(fs)
 
@@ -507,7 +510,7 @@ def _hook_tasks(module: Any) -> None:
 
     async def wait(fs: Any, *, timeout: float | None = None, return_when: str = ALL) -> Any:  # noqa: ASYNC109 - as the plain one has it
         outcome = await plain_wait(fs, timeout=timeout, return_when=return_when)
-        # as above
+        # as in `concurrent.futures`
         if return_when != ALL:
             _all_arrived("asyncio.wait", outcome, calling_frame(1))
         return outcome
@@ -517,12 +520,12 @@ def _hook_tasks(module: Any) -> None:
 
 
 def _noted(piece: Any, place: int, done: Callable[[int], None]) -> Any:
-    """The same piece of work, which also tells that it is done."""
+    """Return an equal piece of work that calls `done` with its place when it finishes."""
     import inspect
 
     if inspect.iscoroutine(piece):
         return _awaited(piece, place, done)
-    # a future, which is handed on as it is
+    # a future is returned as it is, so that the script still recognises it
     tell = getattr(piece, "add_done_callback", None)
     if tell is not None:
         tell(lambda _: done(place))

@@ -1,8 +1,8 @@
-"""The configuration that the training really had: what it parsed, composed and read.
+"""Records the configuration that the training really had: what it parsed, composed and read.
 
-Imported by the processes of a training that use one of these modules or read such a file, so
-nothing heavy is imported here. Values are flattened to texts of JSON under names such as
-`argparse.lr`. A value whose name or form is that of a secret is hidden before anything is written.
+Values are flattened to JSON texts under names such as `argparse.lr`. A value is hidden before
+anything is written if its name or its form is a secret's. Processes that use one of the hooked
+modules, or read such a file, import this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_VALUE = 400
 MAX_DEPTH = 12
 MAX_FILES = 20
 MAX_FILE_BYTES = 64 * 1024
-# written by tools, and never what somebody configures a training with
+# tools write these files; nobody configures a training with them
 NO_CONFIGURATION = ("package.json", "package-lock.json", "tokenizer.json", "vocab.json")
 HIDDEN = '"(hidden)"'
-# a part of a name, between underscores and the like
+# each is a word of a name, between underscores or capitals
 SECRET_WORDS = frozenset(
     (
         *("token", "secret", "secrets", "password", "passwords", "passwd", "pwd", "passphrase"),
@@ -43,17 +43,18 @@ SECRET_BEGINNINGS = (
     *("xoxp-", "glpat-", "eyJ"),
 )
 KEY_FILE = "-----BEGIN"
-# `user:password@` of an address, and anything before an `@` in one of the web
+# `user:password@` in an address, and anything before the `@` of a web address
 LOGIN = r"(?:://[^/?#\s]*:[^/?#\s]*|https?://[^/?#\s]+)@"
-# `--api-key=`, and the same in the query of an address or in a text of several such settings
+# `--api-key=`, also in the query of an address or in a text with several settings
 SETTING = r"(?:^|[?&;\s])-*([\w.-]+)=[^&;\s]"
-# of an address that is itself a secret
+# in an address that grants access by itself, such as a signed URL
 SIGNATURES = ("signature", "sig")
 WORDS = r"[\s=,;:\"']+"
 MIN_SECRET = 16
-# a longer text is reported by its digest alone
+# Only this much of a text is searched for a secret. A text longer than `MAX_VALUE` is reported by
+# its digest alone.
 MAX_LOOKED_AT = 4_000
-# where the training writes, with host and time in it
+# log folders whose names contain the host and the time
 VOLATILE = frozenset(("logging_dir",))
 
 _values: dict[str, str] = {}
@@ -63,7 +64,7 @@ _tree = ""
 
 
 def hook(module: Any, tree: str) -> None:
-    """Watch one of the modules that scripts take their configuration from."""
+    """Hook one of the modules from which scripts take their configuration."""
     begin(tree)
     {
         "argparse": _hook_argparse,
@@ -74,13 +75,13 @@ def hook(module: Any, tree: str) -> None:
 
 
 def begin(tree: str) -> None:
-    """`tree` is the copy of the commit: paths in it are reported from there."""
+    """Set the copy of the commit: paths below `tree` are reported relative to it."""
     global _tree
     _tree = os.path.realpath(tree or os.getcwd())  # noqa: PTH109 - pathlib is slow to import
 
 
 def _hook_argparse(module: Any) -> None:
-    """Keep what each outermost `parse_args` gives."""
+    """Record the result of each outermost `parse_args`."""
     plain = module.ArgumentParser.parse_known_args
 
     def parse_known_args(self: Any, *args: Any, **named: Any) -> Any:
@@ -89,7 +90,7 @@ def _hook_argparse(module: Any) -> None:
             parsed = plain(self, *args, **named)
         finally:
             _parsing.pop()
-        # a parser of a command below calls this too
+        # a subcommand's parser calls this function inside its parent's call
         if not _parsing:
             _keep("argparse", lambda: vars(parsed[0]))
         return parsed
@@ -98,7 +99,7 @@ def _hook_argparse(module: Any) -> None:
 
 
 def _hook_training_arguments(module: Any) -> None:
-    """Keep the fields of transformers' TrainingArguments, and of its subclasses, once complete."""
+    """Record the fields of transformers' TrainingArguments, once `__post_init__` is done."""
     kind = module.TrainingArguments
     plain = kind.__post_init__
 
@@ -115,7 +116,7 @@ def _fields(arguments: Any) -> dict[str, object]:
 
 
 def _hook_hydra(module: Any) -> None:
-    """Keep the configuration that Hydra composed for the job."""
+    """Record the configuration that Hydra composed for the job."""
     plain = module.HydraConfig.set_config
 
     def set_config(self: Any, cfg: Any) -> Any:
@@ -127,7 +128,7 @@ def _hook_hydra(module: Any) -> None:
 
 
 def _hook_omegaconf(module: Any) -> None:
-    """Keep what the script itself loads, merges and takes from the command line."""
+    """Record what the script itself loads, merges and takes from the command line."""
     kind = module.OmegaConf
     for name in ("load", "merge", "from_cli", "from_dotlist", "create"):
         setattr(kind, name, staticmethod(_kept(getattr(kind, name))))
@@ -137,7 +138,7 @@ def _kept(plain: Any) -> Any:
     def call(*args: Any, **named: Any) -> Any:
         configuration = plain(*args, **named)
         frame = calling_frame(1)
-        # libraries make configurations of their own
+        # libraries create configurations of their own, which are no input of the training
         if users_frame(frame, frozenset()) is frame:
             _keep("omegaconf", lambda: _container(configuration))
         return configuration
@@ -157,23 +158,26 @@ def _container(config: Any) -> dict[str, object]:
 
 
 def note_opened(path: str) -> None:
-    """A file of the commit is about to be read that may be a configuration, by its ending."""
+    """Note a file of the commit that is about to be read and looks like a configuration."""
     name = path.rpartition(os.sep)[2]
     if name not in NO_CONFIGURATION and len(_files) < MAX_FILES:
         _files[path] = None
 
 
 def recorded(tree: str) -> dict[str, str]:
-    """Every value by its name, sorted; files are read now, when their parsers are there."""
+    """Return every value by its name, sorted.
+
+    The files are read only now, when the script has imported the parsers.
+    """
     begin(tree)
-    # another thread may open one meanwhile
+    # a copy, since another thread may open a file meanwhile
     for path in list(_files):
         _read(path)
     return dict(sorted(_values.items())[:MAX_VALUES])
 
 
 def _read(path: str) -> None:
-    """A file's values, or its digest where nothing here can read it."""
+    """Record a file's values, or its digest if nothing here can parse it."""
     import hashlib
 
     shown = os.path.relpath(path, _tree)
@@ -203,13 +207,13 @@ def _parsed(path: str, data: bytes) -> object:
         import tomllib
 
         return tomllib.loads(data.decode("utf-8"))
-    # the script reads YAML by this very module, or the file is none of its own
+    # the script parses YAML with this very module, or the file is not its own
     yaml: Any = sys.modules.get("yaml")
     return None if yaml is None else yaml.safe_load(data)
 
 
 def _keep(source: str, values: Any) -> None:
-    """Put the values of a source on record; what cannot be read is no worry of the script's."""
+    """Record the values of a source; an error here must never reach the script."""
     try:
         kept_values = values()
         for path, value in _flat(kept_values, "", MAX_DEPTH) if kept_values else ():
@@ -228,7 +232,7 @@ def _put(source: str, path: str, value: object) -> None:
 
 
 def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
-    """Paths with a dot before each name; a list of plain values is one value."""
+    """Yield values under paths with a dot before each name; a list of plain values is one value."""
     mapping: Any = value
     nested = isinstance(value, list | tuple) and any(
         isinstance(item, dict | list | tuple) for item in value
@@ -246,7 +250,7 @@ def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
 
 
 def _secret(path: str, value: object) -> bool:
-    """Whether a value is hidden, for one of the names on its path or for what it looks like."""
+    """Whether to hide a value, because of a name on its path or because of its form."""
     of_secret = any(map(_named_secret, path.split(".")))
     items = value if isinstance(value, list | tuple | set | frozenset) else [value]
     return any(
@@ -260,7 +264,7 @@ def _named_secret(name: str) -> bool:
     import re
 
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|-", "_", name).lower()
-    # the number of a token of a vocabulary is none
+    # `pad_token_id` and the like are numbers of a vocabulary, not secrets
     if plain.endswith("token_id"):
         return False
     words = SECRET_WORDS.intersection(plain.split("_"))
@@ -276,7 +280,7 @@ def _looks_secret(text: str) -> bool:
     names = re.findall(SETTING, text)
     if any(_named_secret(name) or name.lower().endswith(SIGNATURES) for name in names):
         return True
-    # the value of such an argument is another item of the same list
+    # in a list of arguments the value of `--api-key` is the next item
     if text.startswith("--") and _named_secret(text.lstrip("-")):
         return True
     words = re.split(WORDS, text)
@@ -284,7 +288,7 @@ def _looks_secret(text: str) -> bool:
 
 
 def _text(value: object) -> str:
-    """A value as JSON; of a long one the digest."""
+    """Return a value as JSON; a digest if it is too long."""
     import json
 
     text = json.dumps(_plain(value), ensure_ascii=True, sort_keys=True)
@@ -296,14 +300,14 @@ def _text(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON can hold; of anything else its kind, since its own text may have an address."""
+    """Return what JSON can express; of another value its kind, since `str` may show an address."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, set | frozenset):
         return sorted(map(str, value))
     if isinstance(value, str | os.PathLike):
         return _without_tree(os.fsdecode(value))
-    # a dictionary that comes here is empty
+    # `_flat` only passes on dictionaries that are empty
     if value is None or isinstance(value, bool | int | float | dict):
         return value
     return _kind(value)
@@ -312,7 +316,7 @@ def _plain(value: object) -> object:
 def _kind(value: object) -> object:
     kind = type(value)
     member = getattr(value, "value", None)
-    # an enumeration's member says what it is, and so do torch's types and devices
+    # an enumeration's member is described by its value, torch's types and devices by their text
     if isinstance(member, str | int) and hasattr(kind, "__members__"):
         return member
     if kind.__module__ == "torch":

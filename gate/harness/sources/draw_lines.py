@@ -1,9 +1,9 @@
-"""The line that draws from a generator between two steps, where the user's code leaves no choice.
+"""Finds the line that draws from a generator between two steps, if only one line can do it.
 
-That a generator was drawn from is seen at its state; a line is found by looking through the files
-of the user's modules at the end, as for splits. It counts inside a loop, in a method that every
-batch passes, or where it makes a layer or a loader that draws later. Two such lines leave a choice,
-and then none is named.
+The state of a generator shows that it was drawn from, but not where. So the files of the user's
+modules are searched at the end, as for splits. A drawing call counts inside a loop or in a method
+that every batch passes. A call that creates a layer or loader counts anywhere, since that draws
+later. If two lines are possible, none is named.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TORCH: Final = frozenset({
     "bernoulli", "multinomial", "normal", "poisson", "rand", "rand_like", "randint", "randint_like",
     "randn", "randn_like", "randperm",
 })  # fmt: skip
-# made once, and drawn by later: layers and loaders
+# layers that are created once and draw at every call
 LAYERS: Final = ("Dropout", "AlphaDropout", "FeatureAlphaDropout")
 EACH_BATCH: Final = frozenset({
     "__call__", "__getitem__", "__iter__", "__next__", "collate", "collate_fn", "forward",
@@ -39,7 +39,10 @@ HINTS: Final = (b"rand", b"ropout", b"shuffle", b"normal", b"bernoulli", b"multi
 
 
 def draw_lines(drawn: Iterable[str]) -> dict[str, CodeLine]:
-    """For each generator the only line that may have drawn from it; none where there are more."""
+    """Return for each generator the one line that may have drawn from it.
+
+    A generator with several such lines is left out.
+    """
     names = set(drawn)
     lines: dict[str, dict[tuple[str, int], CodeLine]] = {}
     for file, source in users_files():
@@ -48,8 +51,9 @@ def draw_lines(drawn: Iterable[str]) -> dict[str, CodeLine]:
         for generator, line in draws_in(source):
             place = CodeLine(shown_file(file), line)
             lines.setdefault(generator, {})[place.file, line] = place
-    # torch's calls name no device: on a GPU they draw from that of CUDA
+    # torch's calls do not name a device; on a GPU they draw from CUDA's generator
     lines["cuda"] = lines.get("torch", {})
+    # with both drawn from, nobody knows which line drew from which
     if {"cuda", "torch"} <= names:
         names -= {"cuda", "torch"}
     return {
@@ -60,7 +64,7 @@ def draw_lines(drawn: Iterable[str]) -> dict[str, CodeLine]:
 
 
 def draws_in(source: bytes) -> tuple[tuple[str, int], ...]:
-    """Generator and line of each; none where the source is no Python."""
+    """Return generator and line of each draw; none if the source is not Python."""
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -85,6 +89,7 @@ def _draws(node: ast.AST, *, repeated: bool) -> Iterator[tuple[str, int]]:
 def _generator_of(call: ast.Call, *, repeated: bool) -> str:
     above, _, name = _dotted(call.func).rpartition(".")
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    # such a call draws from a generator of the script's own
     if "generator" in keywords:
         return ""
     if name.startswith(LAYERS) or name == "RandomSampler" or _shuffles(name, keywords):
@@ -101,7 +106,7 @@ def _generator_of(call: ast.Call, *, repeated: bool) -> str:
 
 def _shuffles(name: str, keywords: dict[str | None, ast.expr]) -> bool:
     asked = keywords.get("shuffle")
-    # anything but False may be true when it runs
+    # any expression but a literal False may be true at run time
     said = not isinstance(asked, ast.Constant) or bool(asked.value)
     return name.endswith("DataLoader") and asked is not None and said
 

@@ -1,13 +1,13 @@
-"""Files outside the commit that the training opens.
+"""Reports files outside the commit that the training opens.
 
-An audit hook sees what passes Python's own `open` and `os.open`. The hook is in every Python
-process, so its first line leaves for any other event. A file is looked at once, and after
-`MAX_KNOWN` files no more is looked at. What a library opens in C is found where it is open still,
-or mapped, when the process takes its first step or ends; no line is known of it then.
+An audit hook sees what passes Python's own `open` and `os.open`. The hook runs in every Python
+process, so its first line returns for any other event. Each file is looked at once; after
+`MAX_KNOWN` files no more are. Files that a library opens in C are found only if they are open or
+mapped at the process's first step or end. Their line is unknown.
 
-Where the run can put a link (the commit's copy, its home, its folder for temporary files) a name
-says nothing: what it leads to counts. Imported by every Python process of a training, so nothing
-heavy is imported here.
+In folders where the run can create a link (the commit's copy, its home, its folder for temporary
+files) a name proves nothing: the target of the link counts. Every Python process of a training
+imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -27,47 +27,51 @@ if TYPE_CHECKING:
     from ..user_code import CodeLine
 
 
-# What the user's own lines may read through, out of sight of every hook: of these events of Python
-# each line is reported once.
+# SQLite's audit event, and the prefix of a database that is named by a URI
+DATABASE = "sqlite3.connect"
+ADDRESS = "file:"
+# Ways by which the user's own lines may read data out of sight of every hook. Each line that raises
+# such an audit event is reported once.
 OUT_OF_SIGHT = frozenset(
     (
         *("ctypes.dlopen", "ctypes.dlsym", "mmap.__new__", "socket.connect", "socket.sendto"),
         *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
-        # its file is read in C, and a second name leads to a file of elsewhere
-        *("sqlite3.connect", "os.link", "os.getxattr"),
+        # SQLite opens its file in C; a hard link gives an outside file a second name
+        *(DATABASE, "os.link", "os.getxattr"),
     )
 )
 LISTINGS = frozenset(("os.listdir", "os.scandir"))
-# by which a name that is known comes to lead elsewhere
+# after these a known name may lead to another file
 NEW_NAMES = frozenset(("os.symlink", "os.rename"))
-# what the machine says of itself, and its configuration
+# what the machine says about itself, and its configuration
 MACHINE = (
     *("/proc/", "/sys/", "/etc/", "/run/", "/var/run/", "/boot/"),
-    # files by their numbers, as below /proc
+    # files by their descriptors' numbers, as below /proc
     *("/dev/fd/", "/dev/shm/"),  # noqa: S108 - read
 )
-# what no seed sets, as files
+# files whose content no seed sets
 ENTROPY = "entropy"
 OF_ENTROPY = frozenset(
     ("/dev/urandom", "/dev/random", "/dev/hwrng", "/proc/sys/kernel/random/uuid")
 )
 MAX_KNOWN = 5_000
 MAX_KNOWN_OWN = 2_000
-# The first files of a folder have a line each, and those of all folders in one; more are counted.
+# The first files of a folder get a line each, then the folder gets lines with a count. The files of
+# many sibling folders are counted together.
 OF_A_FOLDER = 8
 OF_SEVERAL_FOLDERS = 16
+# a line at each power of four, so that a folder of any size takes few lines
 COUNTS = frozenset(4**power for power in range(2, 8))
-# a path is reported in at most as many characters as a call
 MAX_PATH = 200
-# what is in the file afterwards is the training's own
+# opened like this, a file will only contain what the training itself writes
 NEW_CONTENT = os.O_TRUNC | os.O_EXCL
 HEARD = OUT_OF_SIGHT | LISTINGS | NEW_NAMES | {"open"}
 UPWARDS = f"{os.pardir}{os.sep}"
-# what reads a zip archive for an `import`
+# packages that read a zip archive for an `import`
 IMPORTERS = frozenset(("importlib", "zipimport"))
-# what is imported is the environment's, which is reported by the distributions
+# imported code belongs to the environment, which the list of distributions covers
 CODE = (".py", ".pyc", ".pyi", ".so")
-# The system's own. Not all of /usr/share, /opt and /var: data sets are put there too.
+# The system's folders. Not all of /usr/share, /opt and /var: data sets are put there too.
 SYSTEM = (
     *("/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc", "/nix/store"),
     *("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
@@ -80,23 +84,22 @@ SHARED = (
     *("zoneinfo", "locale", "i18n", "terminfo", "mime", "ca-certificates", "icu", "misc"),
     *("fonts", "fontconfig", "X11", "glib-2.0", "doc", "hwdata", "python", "python3"),
 )
-# an interpreter of the distribution has all of this for its prefix
+# an interpreter of the distribution has one of these as its prefix, where data may be too
 COMMON_PREFIXES = ("/usr", "/usr/local")
 POINTER_BEGINS = b"version https://git-lfs.github.com/spec/"
 # a pointer has at least a version, an identifier and a size, and is never longer
 POINTER_BYTES = range(100, 1024)
 MAX_POINTERS = 3
-# files that hold a state, as libraries name them
+# suffixes of files that contain a state, as libraries name them
 STATES = (
     *(".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".pickle", ".joblib", ".npz"),
     *(".npy", ".h5", ".onnx", ".pt2", ".msgpack", ".tar"),
 )
-# how files end that a training may be configured by
 CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json")
 MAX_SAVED = 20
 MAX_SAVED_FOLDERS = 200
 MAX_SAVED_ENTRIES = 5_000
-# before anything lists a folder through a hook
+# taken now, before `os.scandir` may be wrapped to report listings
 _scandir = os.scandir
 
 
@@ -104,19 +107,18 @@ _outside: OutsideReads | None = None
 
 
 class OutsideReads:
-    """Notes the files of one process, and of those that are forked from it."""
+    """Notes the files that one process opens, and each process forked from it."""
 
     def __init__(self, tree: str, environ: Mapping[str, str]) -> None:
         self._tree = _folder(os.path.realpath(tree or os.getcwd()))  # noqa: PTH109 - pathlib is slow to import
         declared = environ.get("REPRO_GATE_DECLARED", "").split(os.pathsep)
-        # one that is a file is not a folder of others
+        # declared files; `_passed` covers declared folders only, since its prefixes end in a slash
         self._declared = frozenset(map(os.path.realpath, filter(None, declared)))
         changed = filter(None, environ.get("REPRO_GATE_CHANGED", "").split(os.pathsep))
         self._changed = {self._tree + name for name in changed}
-        # asked of every file: most have another name
+        # compared first: nearly every opened file has a different name
         self._changed_names = {path.rpartition(os.sep)[2] for path in self._changed}
         self._passed = tuple(_passed_over(self._tree, environ, declared))
-        # where the training may put a link
         self._folders_of_run = tuple(_folders_of_the_run(environ))
         self._own = (self._tree, *self._folders_of_run)
         self._known: set[str] = set()
@@ -128,20 +130,20 @@ class OutsideReads:
         self._pointers = 0
         self._full = False
         self._began_ns = time.time_ns()
-        # the thread in which the harness itself reads, while it does
+        # the thread in which the harness itself reads files, while it does
         self.surveyor: int | None = None
-        # where a line of the training's stands above whatever it asked for
+        # in this thread, a line of the training is on the stack above whatever it asked for
         self.main_thread = get_ident()
 
     def opened(self, args: tuple[Any, ...]) -> None:
-        """A file is about to be opened: its name or number, its mode and its flags."""
+        """Handle the event before a file is opened: name or descriptor, mode, flags."""
         if self.surveyor is not None and get_ident() == self.surveyor:
             return
         path, mode, flags = args
         if isinstance(path, int) or (self._full and not self._changed):
             return
         name = os.fsdecode(path)
-        # a step up from behind a link leads elsewhere than the name says
+        # `..` behind a link leads elsewhere than the text of the path says
         plain = os.path.realpath if UPWARDS in name else os.path.abspath
         whole = plain(name)
         if whole in OF_ENTROPY:
@@ -149,7 +151,7 @@ class OutsideReads:
         if whole.startswith(MACHINE):
             _tell_unseen(whole[: whole.index(os.sep, 1) + 1])
         elif mode is None and os.path.isdir(whole):  # noqa: PTH112 - as above
-            # by its number files can be opened whose names no event has; `open` itself opens none
+            # by `os.open`: its descriptor opens files whose names no event shows
             _tell_folder()
             return
         writes = flags & os.O_ACCMODE == os.O_WRONLY or bool(flags & NEW_CONTENT)
@@ -158,8 +160,16 @@ class OutsideReads:
         if not self._full and self._is_new(whole, flags) and not writes:
             self._look(self._without_links(whole))
 
+    def connected(self, args: tuple[Any, ...]) -> None:
+        """Handle the event before an SQLite database is opened, by a path or a URI."""
+        name = os.fsdecode(args[0])
+        if name.startswith(ADDRESS):
+            name = name.removeprefix(ADDRESS).partition("?")[0]
+        if self._changed:
+            self._look_for_changed(os.path.abspath(name))  # noqa: PTH100 - as above
+
     def listed(self, args: tuple[Any, ...]) -> None:
-        """A folder is about to be listed: the names of its files may be all that is read."""
+        """Handle a listing of a folder: the names of its files may be all that is read."""
         path = args[0] or "."
         if not isinstance(path, int):
             whole = _folder(os.path.realpath(os.fsdecode(path)))
@@ -167,50 +177,52 @@ class OutsideReads:
                 _tell_unseen("os.listdir")
 
     def named(self, event: str, args: tuple[Any, ...]) -> None:
-        """A link is about to be made, or something gets another name: what was looked at is old."""
+        """Handle a new link or name, after which cached look-ups may be wrong."""
         source, target = (os.path.abspath(os.fsdecode(path)) for path in args[:2])  # noqa: PTH100 - as above
         if event == "os.rename" and not os.path.islink(source):  # noqa: PTH114 - as above
             whole = os.path.realpath(source)
             if not whole.startswith((*self._own, *self._passed)) and target.startswith(self._own):
+                # moved into the run's folders, it would no longer be seen as an outside file
                 _tell_unseen(event)
+            # a renamed file leaves the cached folders valid
             if not os.path.isdir(source):  # noqa: PTH112 - as above
                 return
         self._known_own.clear()
         self._folders.clear()
 
     def imported(self) -> None:
-        """Look for modules, and places of some, that are no Python of the commit nor installed."""
+        """Report loaded modules and search paths that are neither the commit's nor installed."""
         from ..user_code import CodeLine
         from .recorded import SOURCES, UNSEEN, Source
 
         loaded = (
             getattr(module, "__dict__", {}).get("__file__") for module in [*sys.modules.values()]
         )
-        # a folder that is searched may get a module that was not there
+        # a folder in `sys.path` may later get a module that it does not have now
         for path in (*map(str, filter(None, loaded)), *map(_folder, sys.path)):
-            # in a compiled one of the commit's own no hook sees anything
+            # no hook sees what a compiled module does, not even one of the commit
             installed = path.startswith((*self._own, *self._passed))
             known = ".so" not in path if path.startswith(self._tree) else installed
             if path.startswith(os.sep) and path != os.sep and not known:
                 SOURCES.report(Source(UNSEEN, "import", CodeLine(), []))
 
     def held(self) -> None:
-        """Look at the files that are open or mapped now, and at what was imported."""
+        """Look at the files that are open or mapped now, and at the imported modules."""
         from ..user_code import CodeLine
 
         self.imported()
-        # in the order of names: that of addresses is another in each run
+        # in the order of names: the order of addresses differs from run to run
         for path in sorted({*_mapped(), *_open()}):
             self._look_for_changed(path)
             if ".so" not in path and not path.startswith(self._own) and self._is_new(path):
                 try:
                     self._tell(path, CodeLine(), [])
                 except OSError:
-                    # deleted since, or no name of a file
+                    # deleted in the meantime, or not the name of a file
                     continue
 
     def _look_for_changed(self, whole: str) -> None:
-        """Tell that a file is read which the change under test touches; each once."""
+        """Report once that a file is read which the change under test touches."""
         if whole.rpartition(os.sep)[2] not in self._changed_names:
             return
         path = self._without_links(whole)
@@ -223,7 +235,7 @@ class OutsideReads:
         SOURCES.report(Source(OPENED, path.removeprefix(self._tree), CodeLine(), []))
 
     def saved(self) -> None:
-        """Look for states that were written into the commit's tree since this process began."""
+        """Report states that were written into the commit's tree since this process began."""
         from ..user_code import CodeLine
         from .recorded import SAVED, SOURCES, Source
 
@@ -246,11 +258,11 @@ class OutsideReads:
                     return
                 if entry.is_dir(follow_symlinks=False):
                     if len(folders) < MAX_SAVED_FOLDERS:
-                        # the list grows while it is gone through
+                        # appending to the list while iterating over it is intended
                         folders.append(entry.path)
                 elif (
                     entry.name.endswith(STATES)
-                    # the harness's own are no states of the script's
+                    # files of the harness are no states of the script
                     and not entry.path.startswith((*self._passed, *self._folders_of_run))
                     and entry.is_file(follow_symlinks=False)
                     and entry.stat(follow_symlinks=False).st_mtime_ns >= self._began_ns
@@ -258,9 +270,10 @@ class OutsideReads:
                     yield entry.path
 
     def _is_new(self, whole: str, flags: int = os.O_RDONLY) -> bool:
-        """Whether this file may be data and was not looked at; what is written may be read again.
+        """Whether this file may be data and was not looked at yet.
 
-        Not what was there before, and so not where the file could not be written after all.
+        A file that this run has written may be read again: that is not new. If the file is older
+        than the run, writing failed, and reading it is new after all.
         """
         if whole.startswith(self._passed):
             return False
@@ -270,9 +283,10 @@ class OutsideReads:
             new = whole in self._written and not flags & NEW_CONTENT and self._is_older(whole)
             self._written.discard(whole)
             return new
-        # for a file of code, each line that reads it is reported
+        # not remembered, so that each line that reads a file of code is reported
         if not own and whole.endswith(CODE):
             return True
+        # beyond the limit such files are looked at each time, and take no place from outside files
         if own and len(known) >= MAX_KNOWN_OWN:
             return True
         if len(known) >= MAX_KNOWN:
@@ -307,22 +321,21 @@ class OutsideReads:
             return
         if path.endswith(CODE):
             if not _tell_unseen("open"):
-                # an `import`, whatever is left of its module when the process ends
+                # an `import` reads it; its module may be gone when the process ends
                 _report_unseen("import")
             return
-        # most processes come to no such file
+        # imported late: most processes open no such file
         from ..user_code import caller_of, user_stack
 
         frame = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
         caller = caller_of(frame)
-        # what a library reads while it is imported is its own
+        # what a library reads during its import belongs to that library
         if not caller.importing or _by_importer():
             self._known.add(path)
             self._tell(path, caller.place, user_stack(frame))
 
     def _look_in_tree(self, path: str) -> None:
         if path.endswith(CONFIGURATIONS):
-            # most processes read no such file
             from .configuration import note_opened
 
             note_opened(path)
@@ -335,7 +348,7 @@ class OutsideReads:
         if path in self._declared or SOURCES.full(READ):
             return
         if not stat.S_ISREG(status.st_mode):
-            # files are opened by their names alone through a folder's number; a pipe is somebody's
+            # through a folder's descriptor any file in it can be opened; a pipe may have any writer
             _tell_unseen("open")
             return
         already, count = self._counted(path)
@@ -347,13 +360,13 @@ class OutsideReads:
             SOURCES.report(Source(READ, _short(already), place, stack, before=str(count)))
 
     def _counted(self, path: str) -> tuple[str, int]:
-        """The file itself, or a folder and how many of its files were read."""
+        """Return the path with 1, or a folder with the number of its files that were read."""
         folder = _folder(os.path.dirname(path))  # noqa: PTH120 - as above
         above = _folder(os.path.dirname(folder[:-1]))  # noqa: PTH120 - as above
         own = self._counts[folder] = self._counts.get(folder, 0) + 1
-        # /srv, /data and their like hold more than one data set
+        # /srv, /data and the like contain several data sets, so they are not counted as one
         several = above.count(os.sep) > 2  # noqa: PLR2004 - of `/srv/`
-        # with a name that no folder has: the files of all folders in it
+        # the key for all folders in `above`, which no folder can have as its name
         key = f"{above}*"
         if several:
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -363,7 +376,7 @@ class OutsideReads:
         return (path, 1) if own <= OF_A_FOLDER else (folder, own)
 
     def _look_for_pointer(self, path: str) -> None:
-        """Say on stderr that the script reads a pointer of Git LFS as if it were data."""
+        """Warn on stderr that the script reads a Git LFS pointer as if it were data."""
         if self._pointers >= MAX_POINTERS or os.stat(path).st_size not in POINTER_BYTES:  # noqa: PTH116 - as above
             return
         self._known_own.add(path)
@@ -379,10 +392,11 @@ class OutsideReads:
 
 
 def install(tree: str, environ: Mapping[str, str]) -> None:
-    """Look at what this process opens from now on; an audit hook cannot be taken away again."""
+    """Report what this process opens from now on; an audit hook cannot be removed."""
     global _outside
     _outside = OutsideReads(tree, environ)
     opened, listed, named = _outside.opened, _outside.listed, _outside.named
+    connected = _outside.connected
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
         if event not in HEARD:
@@ -396,8 +410,10 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
                 named(event, args)
             else:
                 _tell_unseen(event)
+                if event == DATABASE:
+                    connected(args)
         except Exception:
-            # what the harness cannot find out must not be the script's worry
+            # an error of the harness must never reach the script
             return
 
     def in_child() -> None:
@@ -409,18 +425,18 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
 
 
 def _tell_unseen(what: str) -> bool:
-    """Tell that a line of the user's own does what no hook can follow; False as for `_tell`."""
+    """Report a user's line that no hook can follow; returns False as `_tell` does."""
     from .recorded import UNSEEN
 
     return _tell(UNSEEN, what)
 
 
 def _tell(kind: str, what: str) -> bool:
-    """Tell what a line of the user's own does.
+    """Report what a user's line does; return False if a library does it for itself.
 
-    False where a library does it for itself: what one does while it is imported, or where no line
-    of the user's is above it, belongs to the environment. Nobody's line is above what a thread
-    does, though, whoever handed it to that.
+    What a library does during its import, or without a user's line above it, belongs to the
+    environment. In a thread no user's line is on the stack, though, even if the user handed over
+    the work. So a thread's call is reported without a line.
     """
     from ..user_code import CodeLine, caller_of, user_stack
     from .recorded import SOURCES, Source
@@ -428,7 +444,7 @@ def _tell(kind: str, what: str) -> bool:
     if SOURCES.full(kind):
         return True
     frame = _outer_frame()
-    # where the hook looks around on its own it is found above
+    # the harness opens files itself; its own frames are then above the hook
     if _by_harness(frame):
         return True
     stack, caller = user_stack(frame), caller_of(frame)
@@ -440,7 +456,7 @@ def _tell(kind: str, what: str) -> bool:
 
 
 def _outer_frame() -> FrameType | None:
-    """The first frame above the hook itself."""
+    """Return the first frame above the hook itself."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None and frame.f_globals is globals():
         frame = frame.f_back
@@ -448,7 +464,7 @@ def _outer_frame() -> FrameType | None:
 
 
 def _report_unseen(what: str) -> None:
-    """Report it without a line, whatever code does it."""
+    """Report a finding without a line, no matter which code causes it."""
     from ..user_code import CodeLine
     from .recorded import SOURCES, UNSEEN, Source
 
@@ -456,7 +472,7 @@ def _report_unseen(what: str) -> None:
 
 
 def _tell_folder() -> None:
-    """Tell that a folder is opened by its number, unless `shutil` does to remove what is in it."""
+    """Report that a folder is opened, unless `shutil.rmtree` does so to delete its content."""
     frame = _outer_frame()
     if frame is None or not (
         frame.f_globals.get("__name__") == "shutil" and "rmtree" in frame.f_code.co_name
@@ -465,7 +481,7 @@ def _tell_folder() -> None:
 
 
 def _by_importer() -> bool:
-    """Whether the import system itself reads, for some `import`."""
+    """Whether the import system itself reads the file."""
     frame = _outer_frame()
     return frame is not None and _package(frame) in IMPORTERS
 
@@ -475,13 +491,13 @@ def _package(frame: FrameType) -> str:
 
 
 def _by_harness(frame: FrameType | None) -> bool:
-    """Whether the harness does it, called by a line of the user's."""
+    """Whether the harness makes this call, on behalf of a user's line."""
     from ..user_code import in_library
 
     own = __name__.partition(".")[0]
     while frame is not None:
         if _package(frame) == own:
-            # the hook that a call goes through hands it on: what is below it is the call's
+            # such a wrapper passes a call on to the plain function: the call is the user's
             return frame.f_code.co_name not in {"start", "__call__"}
         if not in_library(frame.f_code.co_filename):
             return False
@@ -490,12 +506,12 @@ def _by_harness(frame: FrameType | None) -> bool:
 
 
 def tell_program() -> None:
-    """A line of the user's own starts a program, and no event says so."""
+    """Report that a user's line starts a program by a way without an audit event."""
     _tell_unseen("subprocess.Popen")
 
 
 class OwnReads:
-    """What this thread opens in the meantime is the harness's: no training asked for it."""
+    """While active, files that this thread opens count as the harness's, not the training's."""
 
     def __enter__(self) -> None:
         if _outside is not None:
@@ -513,13 +529,13 @@ def tell_held() -> None:
 
 
 def tell_saved() -> None:
-    """Look at what the script has saved by now."""
+    """Look for states that the script has saved so far."""
     if _outside is not None:
         _outside.saved()
 
 
 def _mapped() -> Iterator[str]:
-    """Files in memory, unless what is written there reaches the file."""
+    """Yield mapped files, except those mapped both shared and writable."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123 - as above
         for line in maps:
             _, modes, *_, path = line.rstrip("\n").split(maxsplit=5)
@@ -528,28 +544,28 @@ def _mapped() -> Iterator[str]:
 
 
 def _open() -> Iterator[str]:
-    """Files that are open for reading alone."""
+    """Yield files that are open for reading only."""
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - as above
         try:
             path = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - as above
             with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as about:  # noqa: PTH123 - as above
                 flags = int(about.read().partition("flags:")[2].split()[0], 8)
         except OSError:
-            # the one that lists them is closed by now
+            # the descriptor of the listing itself is closed by now
             continue
         if path.startswith(os.sep) and flags & os.O_ACCMODE == os.O_RDONLY:
             yield path
 
 
 def _folders_of_the_run(environ: Mapping[str, str]) -> Iterable[str]:
-    """How the names begin of files that only the run itself can have written."""
+    """Return path prefixes of files that only the run itself can have written."""
     given = [environ.get(name, "") for name in ("HOME", "TMPDIR", "REPRO_GATE_OUT")]
     return _below([*given, *map(os.path.realpath, filter(None, given))])
 
 
 def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> Iterable[str]:
-    """How the names begin of files that are no data, or declared."""
-    # installed packages, and the harness's own folder; what else is there is nobody's environment
+    """Return path prefixes of files that are no data, or declared."""
+    # installed packages and the harness; other search paths are no recorded environment
     imported = [
         entry
         for entry in sys.path
@@ -563,7 +579,7 @@ def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> 
     for prefix in COMMON_PREFIXES:
         roots += [f"{prefix}/{name}" for name in OF_A_PREFIX]
         roots += [f"{prefix}/share/{name}" for name in SHARED]
-    # with a version behind it
+    # also with a version as its suffix
     return (*_below(roots), "/usr/local/cuda-")
 
 
@@ -577,7 +593,7 @@ def _folder(path: str) -> str:
 
 
 def _short(path: str) -> str:
-    """A path, or the innermost folder of it that is short enough."""
+    """Return the path, or its innermost folder whose path is short enough."""
     while len(path) > MAX_PATH:
         path = _folder(os.path.dirname(path.rstrip(os.sep)))  # noqa: PTH120 - as above
     return path

@@ -1,11 +1,11 @@
-"""Hooks into what gives another answer in each run: entropy, clocks, process ids, directories.
+"""Hooks functions that answer differently in each run: entropy, clocks, process ids, directories.
 
-A function is replaced by an object that passes for it: it has its name, signature and pickle, and
-unlike a function of Python's it stays unbound as the attribute of a class, as the built-in ones do
-(`timer = time.perf_counter` in a class is common). Each line costs a look once; after that a call
-costs two look-ups, and after `MAX_LOOKS` looks of a function it looks no more.
+A hooked function is replaced by an object that passes for it. The object has its name, signature
+and pickle. As the attribute of a class it stays unbound, like built-in functions and unlike
+Python's (`timer = time.perf_counter` in a class is common). Each line is looked at once. After that
+a call costs two look-ups. After `MAX_LOOKS` looks a function looks no more.
 
-Imported by processes without torch too, so nothing heavy is imported here.
+Processes without torch import this module too, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_LOOKS = 5_000
-# of a line that lists one folder after another
+# for each line, which may list one folder after another
 MAX_LISTINGS = 8
-# of a directory: of more, the first are reported
+# of a larger directory only the first names, as listed, enter the digests
 MAX_NAMES = 10_000
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
-# What calls these for the user: the line that is looked for lies above them.
+# modules that call these functions for the user: the user's line is above them on the stack
 OF_ENTROPY = frozenset(("uuid", "secrets", "random"))
 OF_DIRECTORIES = frozenset(("os", "glob", "pathlib"))
 NOBODY: frozenset[str] = frozenset()
-# where users find what is written in C
+# C functions name their private module; users know them by the public one
 PUBLIC_MODULES = {"posix": "os", "nt": "os", "_socket": "socket", "_locale": "locale"}
-# functions of `secrets` that are methods of a hidden object, by the names that they have there
+# functions of `secrets` that are methods of a hidden `SystemRandom`, by the method's name
 OF_SECRETS = {"getrandbits": "randbits", "choice": "choice"}
 _get_frame = sys._getframe  # noqa: SLF001 - inspect offers only slower copies
+# kept unhooked, so that the harness's own listing is not reported
 _plain_scandir = os.scandir
 
 
 class Reading:
-    """A function of the standard library that first looks at who calls it."""
+    """A function of the standard library that looks at its caller before it runs."""
 
     __name__: str
     __qualname__: str
@@ -53,29 +54,30 @@ class Reading:
         self._through = through
         self._looks = 0
         self._listed: dict[tuple[str, int], int] = {}
-        # by number, beside the code itself, which a number alone would not keep; hashing code is
-        # slow
+        # Known lines by `id` of their code. The code is kept too, since Python would otherwise
+        # reuse its `id`. A dictionary keyed by code would be slow: hashing code is.
         self._lines: dict[int, tuple[CodeType, set[int]]] = {}
         self.__wrapped__ = plain
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """As the plain one."""
+        """Call the plain function; report the caller's line when it is new."""
         try:
             frame = _get_frame(1)
         except ValueError:
-            # a new thread begins with it: no line is above
+            # the function is a thread's target, so there is no caller
             return self._plain(*args, **named)
+        # a call on a known line ends here: one dictionary and one set look-up
         known = self._lines.get(id(frame.f_code))
         if known is None or (known[1] and frame.f_lasti not in known[1]):
             self._look(frame, args, named)
         return self._plain(*args, **named)
 
     def __reduce__(self) -> str:
-        """By its name, as every function."""
+        """Pickle by name, as functions do."""
         return str(self.__qualname__)
 
     def __repr__(self) -> str:
-        """As the plain one's."""
+        """Show the plain function."""
         return repr(self._plain)
 
     def _look(self, frame: FrameType, args: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -85,22 +87,23 @@ class Reading:
         try:
             user = users_frame(frame, self._through)
             if user is frame and self._kind == ORDER and self._listings(frame) < MAX_LISTINGS:
-                # the next folder may be another
+                # not remembered as known: the same line may list another folder next time
                 pass
             elif user is frame:
                 code = frame.f_code
                 self._lines.setdefault(id(code), (code, set()))[1].add(frame.f_lasti)
             elif not self._through:
-                # no line of the user's is in this code: an empty set stands for all of its lines
+                # A library's code never becomes the user's, so an empty set stands for all of its
+                # lines. With `through`, the user may be further up, and differs from call to call.
                 self._lines[id(frame.f_code)] = (frame.f_code, set())
             if user is not None and not SOURCES.full(self._kind):
                 self._tell(user, frame, args, named)
         except Exception:
-            # what the harness cannot find out must not be the script's worry
+            # an error of the harness must never reach the script
             return
 
     def _listings(self, frame: FrameType) -> int:
-        """How many folders this place has listed, with this one."""
+        """Count a listing by this line; return the count."""
         place = (frame.f_code.co_filename, frame.f_lasti)
         count = self._listed[place] = self._listed.get(place, 0) + 1
         return count
@@ -119,7 +122,7 @@ class Reading:
 
 
 def _shown(call: str, user: FrameType) -> str:
-    """The name by which the user knows it: `secrets.randbits` is a method of a hidden object."""
+    """Return the name by which the user knows the function, for methods of a hidden object too."""
     module, _, name = call.rpartition(".")
     module = PUBLIC_MODULES.get(module, module)
     if module != "random":
@@ -131,7 +134,7 @@ def _shown(call: str, user: FrameType) -> str:
 
 
 def _sorts(user: FrameType) -> bool:
-    """Whether the line sorts what it lists, or a later line of the same function does."""
+    """Whether this line sorts what it lists, or a later line of the same function does."""
     import linecache
 
     file, number = user.f_code.co_filename, user.f_lineno
@@ -149,7 +152,7 @@ def _sorts(user: FrameType) -> bool:
 
 
 def _order_of(path: Any) -> tuple[str, str]:
-    """A digest of a directory's names sorted, and one of them as they come."""
+    """Return two digests of a directory's names: sorted, and in the order of the listing."""
     import hashlib
 
     names = []
@@ -164,7 +167,7 @@ def _order_of(path: Any) -> tuple[str, str]:
 
 
 def hook_reads() -> None:
-    """Hook what `os`, `time`, `uuid` and `ssl` offer; each once, however often called."""
+    """Hook functions of `os`, `time`, `uuid` and `ssl`; each once, however often this is called."""
     for name in ("urandom", "getrandom"):
         replace_function(os, name, ENTROPY, OF_ENTROPY)
     replace_function(os, "getpid", PROCESS, NOBODY)
@@ -174,17 +177,17 @@ def hook_reads() -> None:
         replace_function(time, name, CLOCK, NOBODY)
     random, uuid, ssl = (sys.modules.get(name) for name in ("random", "uuid", "ssl"))
     if random is not None and not isinstance(vars(random)["_urandom"], Reading):
-        # what SystemRandom reads
+        # `random.SystemRandom` reads entropy through this name
         vars(random)["_urandom"] = os.urandom
     if uuid is not None:
-        # made of the clock and the machine, without asking for entropy
+        # `uuid1` combines clock and machine without a call of `os.urandom`
         replace_function(uuid, "uuid1", ENTROPY, NOBODY)
     if ssl is not None:
         replace_function(ssl, "RAND_bytes", ENTROPY, NOBODY)
 
 
 def hook_dates() -> None:
-    """Hook the present moment of `datetime`; torch has imported what this needs."""
+    """Hook `datetime.now` and `utcnow`; torch has imported what this needs."""
     from datetime import datetime
 
     from ..c_classes import replace_method
@@ -209,7 +212,7 @@ def _moment(plain: Any, name: str) -> Any:
 
 
 def replace_function(owner: Any, name: str, kind: str, through: frozenset[str]) -> None:
-    """Put a `Reading` in the place of a function that is there and is none yet."""
+    """Replace a function by a `Reading`, unless it is missing or replaced already."""
     plain: Callable[..., Any] | None = getattr(owner, name, None)
     if plain is None or isinstance(plain, Reading):
         return
@@ -217,15 +220,16 @@ def replace_function(owner: Any, name: str, kind: str, through: frozenset[str]) 
 
 
 def put(owner: Any, name: str, function: Any) -> None:
-    """Let `function` pass for the one of that name: with its names, and wherever `os` tells it.
+    """Replace a function of `owner` by one that passes for it.
 
-    Functions of `os` are those of another module, which pickle and the import system know them by.
+    Functions of `os` belong to another module (`posix`), by which pickle and the import system know
+    them, so that name is replaced too.
     """
     plain = getattr(owner, name)
     named_as(function, plain)
     setattr(owner, name, function)
     for known in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
-        # what `shutil` asks before it uses a function in the safe way
+        # `shutil` looks here before it uses a function in its safe way
         if plain in known:
             known.add(function)
     home = sys.modules.get(str(getattr(plain, "__module__", "")))

@@ -1,7 +1,7 @@
-"""What was found that may make two runs differ: one for each line of the user's code, capped.
+"""Records findings that may make two runs differ: one for each line of the user's code, capped.
 
-Finders begin before torch is there; what they find waits for a subscriber. Imported by every Python
-process of a training, so nothing heavy is imported here.
+Hooks report findings before torch is imported; these wait for a subscriber. Every Python process of
+a training imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ if TYPE_CHECKING:
 ENTROPY, CLOCK, PROCESS, ORDER = "entropy", "clock", "process", "order"
 ADDRESS, THREAD, DRAW, PRECISION = "address", "thread", "draw", "precision"
 COMPLETION, READ, SPLIT = "completion", "read", "split"
-# what the verdict does not cover: a variable that is not set, a file that the script saves
+# outside of what the verdict covers: an environment variable that is not set, a file that the
+# script saves
 VARIABLE, SAVED = "variable", "saved"
 # a file of the commit that the change under test touches
 OPENED = "opened"
-# what may read files that nobody sees: C code, another program, the network, the kernel's own
+# may read files that no hook sees: C code, another program, the network, the kernel's files
 UNSEEN = "unseen"
-# of runs in which something is varied on purpose: that it was, and the lines that read it
+# only in runs with a variation: that it is active, and the lines that read it
 VARIED, READING = "varied", "reading"
-# what is `before` of a reading that was found by looking through the code, at the end
+# the value of `before` for a reading that was found by searching the code at the end
 IN_CODE = "code"
-# Of a process: no line of a script is worth more than a hundred others.
+# Per process. One kind or one line of a script must not use up all places.
 MAX_FOUND = 150
 MAX_OF_A_KIND = 40
 
 
 class Source:
-    """One: a kind, the call by its name, and the user's line and stack.
+    """A finding: kind, name of the call, and the user's line and stack.
 
-    `before` and `after` are words: of a switch what it was and is, of an order its digests, of a
-    thread its name.
+    `before` and `after` depend on the kind: the values of a switch, digests of an order, or the
+    name of a thread.
     """
 
     __slots__ = ("after", "before", "call", "kind", "place", "stack")
@@ -59,7 +60,7 @@ class Source:
 
 
 class Sources:
-    """Hands each on once; until somebody listens they wait."""
+    """Passes each finding to the subscriber once; keeps findings until there is one."""
 
     def __init__(self) -> None:
         self._waiting: list[Source] = []
@@ -68,11 +69,11 @@ class Sources:
         self._of_kind: dict[str, int] = {}
 
     def full(self, kind: str) -> bool:
-        """Whether no other of this kind is taken."""
+        """Whether no further finding of this kind is accepted."""
         return self._of_kind.get(kind, 0) >= MAX_OF_A_KIND or len(self._known) >= MAX_FOUND
 
     def report(self, source: Source) -> None:
-        """Hand on what is new, as far as the limits allow."""
+        """Pass on a new finding, as far as the limits allow."""
         key = (source.kind, source.call, str(source.place), source.before)
         if key in self._known or self.full(source.kind):
             return
@@ -84,13 +85,13 @@ class Sources:
             self._waiting.append(source)
 
     def found_at(self, kind: str, call: str, frame: FrameType, **words: str) -> None:
-        """Report what this frame of the user's does."""
+        """Report a call that the user's frame makes."""
         from ..user_code import caller_of, user_stack
 
         self.report(Source(kind, call, caller_of(frame).place, user_stack(frame), **words))
 
     def subscribe(self, callback: Callable[[Source], None]) -> None:
-        """Hand over all that has waited, and all that comes."""
+        """Pass all waiting findings, and each later one, to `callback`."""
         self._callback = callback
         for source in self._waiting:
             callback(source)

@@ -1,13 +1,13 @@
-"""Lines whose result depends on addresses, or on the order in which a folder is listed.
+"""Finds lines whose result depends on addresses, or on the order in which a folder is listed.
 
-Both are called far too often, by torch too, to be hooked. So the files of the user's own modules
-are looked through once, at the end, for code that loads these names; whether a line ran is not
-known.
+*Addresses.* `id`, `hash` and sets are used far too often, by torch too, to be hooked. So the files
+of the user's own modules are searched once, at the end, for code that loads these names. Whether
+such a line ran is unknown.
 
-The files of the user's own modules are looked through once, at the end. In one function, or in the
-body of a module, names are followed from a listing (`os.listdir`, `glob`, `iterdir`, ...) to a draw
+*Splits.* The same files are searched for splits drawn from a listing. Inside one function or a
+module's body, names are followed from a listing (`os.listdir`, `glob`, `iterdir`, ...) to a draw
 (`shuffle`, `permutation`, `random_split`, ...). A shuffle alone may be the order of an epoch, so it
-counts where the result is cut in two. What happens across functions is not seen.
+counts only if the result is cut in two. Values passed between functions are not followed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .recorded import ADDRESS, SOURCES, SPLIT, Source
 
 NAMES = frozenset(("id", "hash"))
 SETS = frozenset(("set", "frozenset"))
-# from Python 3.14 on (PEP 649) annotations are code of their own, which runs only when asked for
+# From Python 3.14 on (PEP 649) annotations are code objects that run only on request.
 ANNOTATIONS = "__annotate__"
 MAX_FILES = 100
 MAX_SOURCE_BYTES = 1_000_000
-# now, when torch is imported: once a script has run to its end, Python takes the name away
+# taken now, while torch is imported: Python removes the name once the script has run to its end
 _SCRIPT = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or os.sep)  # noqa: PTH100 - as text
 
 
 def tell_addresses() -> None:
-    """Report every such line."""
+    """Report each line of the user's modules that uses `id`, `hash` or a set."""
     for name, place, function in uses_in_code(NAMES):
         SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
-    # behind those: sets are many, and few are gone through
+    # sets last: they are many, few are iterated over, and the number of findings is limited
     for name, place, function in uses_in_code(SETS, sets=True):
         SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
 
@@ -47,9 +47,9 @@ def tell_addresses() -> None:
 def uses_in_code(
     names: frozenset[str], *, sets: bool = False
 ) -> Iterator[tuple[str, CodeLine, str]]:
-    """Lines of the user's modules that load one of these names: name, line and function.
+    """Yield lines of the user's modules that load one of these names: name, line and function.
 
-    With `sets` also those that make a set without naming it.
+    With `sets`, lines that create a set by its literal or comprehension are included.
     """
     for file, source in users_files():
         for name, line, function in _uses(source, file, names, sets=sets):
@@ -57,7 +57,7 @@ def uses_in_code(
 
 
 def users_files() -> Iterator[tuple[str, bytes]]:
-    """The files of the user's modules with what is in them; not the longest ones."""
+    """Yield path and content of each file of the user's modules, except the longest files."""
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     every = map(os.path.abspath, [_SCRIPT, *(str(file) for file in loaded if file)])
     for file in list(dict.fromkeys(filter(is_users_file, every)))[:MAX_FILES]:
@@ -70,13 +70,13 @@ def _uses(
 ) -> Iterator[tuple[str, int, str]]:
     try:
         with warnings.catch_warnings():
-            # the script has been told of them already
+            # the script's own import has shown these warnings already
             warnings.simplefilter("ignore")
             code = compile(source, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return
     waiting: list[CodeType] = [code]
-    # a file that has a name of its own for something else means that
+    # a module that assigns the name itself does not mean the built-in function
     own = {str(step.argval) for step in dis.get_instructions(code) if step.opname == "STORE_NAME"}
     while waiting:
         this = waiting.pop()
@@ -94,13 +94,13 @@ def _uses(
 
 
 def _makes_set(step: dis.Instruction) -> bool:
-    # a set that never changes is made when the code is compiled
+    # the compiler turns a set that never changes into a frozenset constant
     return step.opname == "BUILD_SET" or isinstance(step.argval, frozenset)
 
 
 MAX_BYTES = 300_000
 LISTS = frozenset(("listdir", "scandir", "iterdir", "glob", "iglob", "rglob"))
-# of two names, one alone means something else elsewhere, as `ast.walk` does
+# with the module's name: `walk` alone may be another function, such as `ast.walk`
 LISTS_OF_OS = frozenset(("os.walk", "os.fwalk"))
 SHUFFLES = frozenset(("shuffle",))
 PERMUTES = frozenset(("permutation", "permuted", "randperm"))
@@ -108,25 +108,27 @@ SPLITS = frozenset(("random_split", "train_test_split"))
 SAMPLE = "sample"
 CUTS = frozenset(("split", "array_split", "tensor_split", "chunk"))
 GROWS = frozenset(("append", "extend", "add"))
-# what loads batches, whose rows and numbers are no names of files
+# functions that load batches, whose rows and lengths are not names of files
 NO_NAMES = ("Loader", "loader")
-# without one of each no file is parsed
+# a file is parsed only if it contains a word of each of the two
 HINTS = (b"listdir", b"scandir", b"iterdir", b"glob", b"os.walk", b"os.fwalk")
 DRAWS = (b"shuffle", b"permut", b"randperm", b"_split", b"sample")
 SORTED = "sorted"
 
 
 class Drawn(NamedTuple):
-    """A shuffle or another draw: its line, and the call by its name."""
+    """A shuffle or another draw: its line and the name of the call."""
 
     line: int
     call: str
 
 
 class Names(NamedTuple):
-    """What a value has of a listing: the call, whether sorted, `number` if it is only how many.
+    """What a value has to do with a listing.
 
-    It was listed inside so many other `loops`. `drawn` is the shuffle that it has been through.
+    `listing` is the call that listed, inside `loops` loops that repeat. `ordered` is true if the
+    names were sorted. `number` is true if the value is only their count. `drawn` is the shuffle
+    that the value went through.
     """
 
     listing: str
@@ -136,19 +138,19 @@ class Names(NamedTuple):
     drawn: Drawn | None = None
 
     def replaced(self, drawn: Drawn | None) -> Names:
-        """The same names, or as many numbers, in the order of a draw."""
+        """Return the same names, or the numbers below their count, in the order of a draw."""
         return self._replace(number=False, drawn=drawn)
 
 
 class ListedSplit(NamedTuple):
-    """A split: where it is drawn, and from what."""
+    """A split: its draw, and the listed names that it divides."""
 
     drawn: Drawn
     names: Names
 
 
 def tell_splits() -> None:
-    """Report every such line of the user's modules."""
+    """Report each split of the user's modules."""
     for file, source in users_files():
         for split in splits_in(source):
             place = CodeLine(shown_file(file), split.drawn.line)
@@ -160,7 +162,7 @@ def tell_splits() -> None:
 
 
 def splits_in(source: bytes) -> tuple[ListedSplit, ...]:
-    """The splits in one file, by line; none where it is too long or no Python."""
+    """Return the splits in one file, by line; none if it is too long or not Python."""
     likely = any(word in source for word in HINTS) and any(word in source for word in DRAWS)
     if not likely or len(source) > MAX_BYTES:
         return ()
@@ -185,12 +187,12 @@ def _bodies(module: ast.Module) -> Iterator[list[ast.stmt]]:
 
 
 class _Scope:
-    """One body, its statements in order, and what its names hold."""
+    """Follows names through one body: runs its statements in order and tracks the listed names."""
 
     def __init__(self) -> None:
         self.listed: list[ListedSplit] = []
         self._held: dict[str, Names] = {}
-        # of the loops that run over a listing
+        # the listings of enclosing loops over file names; other loops count as `_repeats`
         self._loops: list[Names] = []
         self._repeats = 0
 
@@ -227,7 +229,7 @@ class _Scope:
         self.run(node.orelse)
 
     def _parts(self, node: ast.stmt) -> None:
-        """Any other statement: its expressions, then the statements in it."""
+        """Handle any other statement: its expressions, then the statements in it."""
         for value in ast.iter_child_nodes(node):
             if isinstance(value, ast.expr):
                 self._of(value)
@@ -242,7 +244,7 @@ class _Scope:
     def _assign(self, targets: Iterable[ast.expr], value: ast.expr | None) -> None:
         for target in targets:
             if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-                # as many on both sides, or it fails when it runs
+                # both have equal length, or the statement fails at run time
                 for target_name, part in zip(target.elts, value.elts, strict=False):
                     self._hold(target_name, self._of(part))
             else:
@@ -251,7 +253,7 @@ class _Scope:
     def _hold(self, target: ast.expr | None, names: Names | None) -> None:
         if isinstance(target, ast.Tuple | ast.List):
             for elt in target.elts:
-                # the only one of a listing is one file
+                # `[path] = glob(...)` takes one file, not a listing
                 self._hold(elt, names if len(target.elts) > 1 else None)
         elif target is not None and (name := _dotted(target)):
             self._held.pop(name, None)
@@ -259,13 +261,13 @@ class _Scope:
                 self._held[name] = names
 
     def _grow(self, name: str, names: Names | None) -> None:
-        """A list takes something in; in a loop over a listing it takes one for each file."""
+        """Note that a list grows; inside a loop over a listing it gets one item for each file."""
         names = names or (self._loops[-1] if self._loops else None)
         if name and names is not None and not names.number:
             self._held.setdefault(name, names)
 
     def _of(self, node: ast.expr | None) -> Names | None:
-        """What the value of an expression has of a listing."""
+        """Return what the value of an expression has to do with a listing."""
         if isinstance(node, ast.Name | ast.Attribute):
             return self._held.get(_dotted(node))
         if isinstance(node, ast.Call):
@@ -283,16 +285,16 @@ class _Scope:
         names = _first(inside)
         if isinstance(node, ast.NamedExpr):
             self._hold(node.target, names)
-        # of a number that is computed from how many there are nothing is said
+        # a number computed from the count says nothing about names any more
         computed = names is not None and names.number and not isinstance(node, ast.NamedExpr)
         return None if computed or isinstance(node, ast.Compare | ast.Lambda) else names
 
     def _of_part(self, node: ast.Subscript) -> Names | None:
         names = self._of(node.value)
         if names is None or not isinstance(node.slice, ast.Slice):
-            # one file's name, or a choice by indices that may have been drawn
+            # an item is one file's name, unless the index was drawn from the listing's length
             return None if names is None else self._of(node.slice)
-        # with both bounds it is a batch, or the middle of three
+        # a slice with both bounds is a batch, or the middle of three parts
         one_bound = (node.slice.lower is None) is not (node.slice.upper is None)
         if names.drawn is not None and one_bound and node.slice.step is None:
             self.listed.append(ListedSplit(names.drawn, names))
@@ -321,7 +323,7 @@ class _Scope:
         return names
 
     def _draw(self, node: ast.Call, drawn: Drawn, last: str, names: Names) -> Names | None:
-        # what is drawn again and again is the order of an epoch, or a batch
+        # a draw that repeats is the order of an epoch, or a batch
         loop_drawn = None if self._repeats > names.loops else drawn
         if last in SHUFFLES:
             if node.args and not names.number:
@@ -336,19 +338,19 @@ class _Scope:
 
 
 def _passed_on(function: str, names: Names | None) -> Names | None:
-    """What the result of a call has of what it was given."""
+    """Return what the result of a call has to do with the listing of its argument."""
     if names is None or function == "len":
         return None if names is None else names._replace(number=True)
     if names.number and function not in {"range", "arange"}:
         return None
     ordered = names.ordered or function == SORTED
-    # sorted again, a shuffle is undone
+    # sorting again undoes a shuffle
     drawn = None if function == SORTED else names.drawn
     return names._replace(number=False, ordered=ordered, drawn=drawn)
 
 
 def _first(several: Iterable[Names | None]) -> Names | None:
-    """The first that is one; all are asked, since a name may be bound in any."""
+    """Return the first that is not None, after evaluating all: any of them may bind a name."""
     return next((part for part in list(several) if part is not None), None)
 
 
@@ -362,7 +364,7 @@ def _length(node: ast.expr) -> bool:
 
 
 def _dotted(node: ast.expr) -> str:
-    """`self.files` and its like as text; empty for all else."""
+    """Return `self.files` and the like as text; empty for other expressions."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -372,5 +374,5 @@ def _dotted(node: ast.expr) -> str:
 
 
 def _attribute(node: ast.expr) -> str:
-    """The last name of a call of something that has no name, as `Path(root).glob` has none."""
+    """Return the last name of a call on an unnamed value, such as `glob` in `Path(root).glob`."""
     return node.attr if isinstance(node, ast.Attribute) else ""

@@ -1,9 +1,9 @@
-"""Variables that the training asks for and lacks.
+"""Reports environment variables that the training asks for and that are not set.
 
-Only a miss costs anything: a variable that is set is handed on at once. Only names are reported,
-never a value.
+Only a failed look-up costs anything: a variable that is set is returned at once. Only names are
+reported, never a value.
 
-Imported by every Python process of a training, so nothing heavy is imported here.
+Every Python process of a training imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_LOOKS = 5_000
 MAX_NAMES = 20
 MAX_NAME = 100
-# what asks on the user's behalf: `os.getenv`, `os.environ.get`, `in`
+# modules that ask on the user's behalf: `os.getenv`, `os.environ.get`, `in`
 THROUGH = frozenset(("os", "_collections_abc", "collections.abc"))
 OURS = frozenset((__name__.partition(".")[0], "sitecustomize"))
 LIBRARIES = (f"{sys.base_prefix}/lib", f"{sys.prefix}/lib", "<")
@@ -28,7 +28,7 @@ _told_places: set[str] = set()
 
 
 def hook_variables() -> None:
-    """Look at each question to `os.environ` that has no answer; once, however often called."""
+    """Look at each failed look-up in `os.environ`; hooks once, however often called."""
     kind: Any = type(os.environ)
     plain = kind.__getitem__
     if getattr(plain, "__module__", "") == __name__:
@@ -58,17 +58,17 @@ def _missed(asked: Any, key: Any) -> None:
         if len(key) <= MAX_NAME and key.isprintable():
             _look(sys._getframe(2), key)  # noqa: SLF001 - inspect offers only slower copies
     except Exception:
-        # what the harness cannot find out must not be the script's worry
+        # an error of the harness must never reach the script
         return
 
 
 def _look(frame: FrameType | None, key: str) -> None:
     while frame is not None and frame.f_globals.get("__name__") in THROUGH:
         frame = frame.f_back
-    # most questions are Python's own, and need no import to tell
+    # most failed look-ups are Python's own, and are recognised without an import
     if frame is None or frame.f_code.co_filename.startswith(LIBRARIES):
         return
-    # so are the harness's, and those of the module by which Python starts it
+    # skip look-ups of the harness, and of the module by which Python starts it
     if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
         return
     from ..user_code import users_frame

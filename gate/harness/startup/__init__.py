@@ -1,1 +1,1 @@
-"""The start-up hook; the launcher copies `sitecustomize.py` alone, beside the harness's package."""
+"""Files for the start of a run; the launcher copies each to its place in the run's folder."""

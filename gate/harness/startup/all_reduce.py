@@ -1,11 +1,11 @@
-"""A program of its own: ranks all-reduce given gradients many times, while the machine is busy.
+"""A separate program: ranks all-reduce given gradients many times while the machine is busy.
 
     torchrun --nproc-per-node N all_reduce.py REPETITIONS
 
-Beside it are `rank-0.safetensors` to `rank-(N-1).safetensors`: what each rank contributes. Every
-second repetition hands the contributions to other ranks, as another placement of ranks does. Rank 0
-writes `all-reduce.json` to the folder in REPRO_GATE_OUT. It needs torch and nothing else; the gate
-reads what it writes as an untrusted `AllReduceSpread`.
+Beside it are `rank-0.safetensors` to `rank-(N-1).safetensors`: the contribution of each rank. Every
+second repetition gives the contributions to other ranks, as another placement of ranks would. Rank
+0 writes `all-reduce.json` to the folder in REPRO_GATE_OUT. The program needs nothing but torch. The
+gate reads its output as an untrusted `AllReduceSpread`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ import torch.distributed as dist
 Tensor = Any
 Tensors = dict[str, Tensor]
 DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
-# so many numbers of each rank are summed; a rank holds those of all ranks
+# as many numbers of each rank are summed; each rank has the contributions of all ranks in memory
 MAX_ELEMENTS = 4_000_000
 MAX_DELAY_SECONDS = 0.002
 DECADES = (0, 1, 2, 3, 4)
 ORDERS = 8
-# of two numbers, the sum is the same in both orders
+# with two ranks, both orders give the same sum
 LEAST_RANKS = 3
 
 
 def gradients(path: Path) -> Tensors:
-    """The tensors of a safetensors file by name, those with a float type, up to the limit."""
+    """Return the float tensors of a safetensors file by name, up to `MAX_ELEMENTS` numbers."""
     data = path.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     by_name: Tensors = {}
@@ -58,10 +58,10 @@ def gradients(path: Path) -> Tensors:
 
 
 class Load:
-    """Keeps a thread busy beside the reductions, as other work of a machine does."""
+    """Keeps a thread busy during the reductions, as other work on a machine does."""
 
     def __init__(self) -> None:
-        """It is busy from now on."""
+        """Start the load."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
@@ -72,16 +72,16 @@ class Load:
             numbers = (numbers @ numbers).clamp(max=1.0)
 
     def end(self) -> None:
-        """No more load."""
+        """End the load."""
         self._ended.set()
         self._thread.join()
 
 
 class Spread:
-    """Of one tensor: how far the results are apart, element by element, and from the exact sum."""
+    """How far the results of one tensor are apart, element by element, and from the exact sum."""
 
     def __init__(self, parts: list[Tensor]) -> None:
-        """Of what each rank contributes."""
+        """Take the contribution of each rank."""
         exact = torch.stack([part.double() for part in parts])
         self.sum, self.magnitude = exact.sum(dim=0), exact.abs().sum(dim=0)
         self.low = torch.full_like(self.sum, math.inf)
@@ -93,14 +93,14 @@ class Spread:
         self.placed: set[bytes] = set()
 
     def add(self, result: Tensor, *, same: bool) -> None:
-        """One result; `same` where each rank had contributed its own."""
+        """Add a result; `same` is true if each rank contributed its own part."""
         digest = hashlib.sha256(result.view(torch.uint8).numpy().tobytes()).digest()
         self.placed.add(digest)
         if same:
             self.same.add(digest)
         values = result.double()
         self.low, self.high = torch.minimum(self.low, values), torch.maximum(self.high, values)
-        # from the first result on: of numbers that hardly move, squares lose all digits
+        # Relative to the first result: for values that hardly move, squares would lose all digits.
         self.first = values if self.first is None else self.first
         away = values - self.first
         self.total, self.squares = self.total + away, self.squares + away * away
@@ -108,36 +108,36 @@ class Spread:
         self.error = max(self.error, self._largest((values - self.sum).abs()))
 
     def _largest(self, distance: Tensor) -> float:
-        """The largest part of the magnitudes that are summed there."""
+        """Return the largest distance, relative to the sum of the magnitudes of that element."""
         known = self.magnitude > 0
         return float((distance[known] / self.magnitude[known]).max()) if known.any() else 0.0
 
     @property
     def spread(self) -> float:
-        """The widest range of an element."""
+        """The widest range of an element's results."""
         return self._largest(self.high - self.low)
 
     @property
     def deviation(self) -> float:
-        """The largest standard deviation of an element."""
+        """The largest standard deviation of an element's results."""
         mean = self.total / self.count
         return self._largest((self.squares / self.count - mean * mean).clamp(min=0).sqrt())
 
 
 def reduced(tensor: Tensor, device: str) -> Tensor:
-    """The sum over all ranks."""
+    """Return the sum of the tensor over all ranks."""
     mine = tensor.clone().to(device)
     dist.all_reduce(mine)
     return mine.cpu()
 
 
 def finite(value: float) -> float | None:
-    """A number that JSON has."""
+    """Return the value, or None if JSON cannot express it."""
     return value if math.isfinite(value) else None
 
 
 def main() -> None:
-    """All of it, in each rank."""
+    """Run the whole measurement; called in each rank."""
     repetitions = int(sys.argv[1])
     folder = Path(__file__).resolve().parent
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -149,7 +149,8 @@ def main() -> None:
     given = [gradients(folder / f"rank-{other}.safetensors") for other in range(world)]
     usable = [name for name in given[0] if fits([values.get(name) for values in given])]
     spreads = {name: Spread([rank_values[name] for rank_values in given]) for name in usable}
-    # one seed for all: every rank has to know who contributes what
+    # `shuffled` has one seed in all ranks: each has to know which rank contributes what. `waits`
+    # has none, so that the ranks arrive in a different order each time.
     shuffled, waits, load = random.Random(0), random.Random(), Load()  # noqa: S311 - no secret
     for number in range(2 * repetitions):
         same = not number % 2
@@ -169,7 +170,7 @@ def main() -> None:
 
 
 def fits(parts: list[Tensor]) -> bool:
-    """Whether all ranks have it, in one size and type, and finite."""
+    """Whether all ranks have the tensor, with one size and type and only finite numbers."""
     if any(part is None for part in parts):
         return False
     kinds = {(part.dtype, part.numel()) for part in parts}
@@ -179,9 +180,10 @@ def fits(parts: list[Tensor]) -> bool:
 def grown(
     given: list[Tensors], names: list[str], decades: int, rank: int, device: str
 ) -> dict[str, Any]:
-    """The spread over placements where summands are larger and their sum is the same.
+    """Return the spread over placements when the parts are larger but their sum is the same.
 
-    Two ranks get numbers that cancel, 10 to the power of `decades` as large as the tensor's own.
+    Two ranks get numbers that cancel. They are 10 to the power of `decades` times as large as the
+    tensor's largest number.
     """
     worst, world = 0.0, len(given)
     for name in names if world >= LEAST_RANKS else ():
@@ -199,7 +201,7 @@ def grown(
 
 
 def write(spreads: dict[str, Spread], facts: dict[str, Any]) -> None:
-    """What rank 0 saw, as JSON."""
+    """Write what rank 0 measured as JSON."""
     found_spreads = spreads.values()
     facts |= {
         "schema_version": "repro-gate.all-reduce/1",

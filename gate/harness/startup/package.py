@@ -1,11 +1,11 @@
-"""Beside a run this file is the package `repro_gate_harness`; its modules come from one file.
+"""The package `repro_gate_harness` in a run's folder; it loads its modules from a single file.
 
-The launcher puts them there with their byte-code, and nothing else: a folder of a hundred modules
-was written before each run, removed after it, and opened file by file by each process of it. A zip
-would not do: code that Python loads from one names files that were never there, and what is the
-harness's own is recognised by the names of files.
+The launcher puts this file there with its byte-code and the bundle of modules, and nothing else. A
+folder with a hundred modules would be written before each run, removed after it, and opened file by
+file by each of its processes. A zip archive would not do: code from an archive names files that
+never existed, and the harness's own code is recognised by the names of its files.
 
-Every Python process of a training imports this, so it imports what Python itself starts with.
+Every Python process of a training imports this, so it imports only what Python itself starts with.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ def _read(path: str) -> Mapping[str, bytes]:
 
 
 class _Loader(SourceFileLoader):
-    """Reads from the bundle where Python would read a file; with everything else, it is Python's.
+    """A source loader that reads from the bundle where Python would read a file.
 
-    So the byte-code of another Python is passed over for the source, a traceback shows lines, and
-    the code names the file beside which it would stand.
+    All else is Python's own. So byte-code of another Python version is ignored in favour of the
+    source. Tracebacks show lines, and code names the file in which it would be.
     """
 
     def get_data(self, path: str) -> bytes:
         try:
             return _files[path.removeprefix(f"{_FOLDER}/")]
         except KeyError:
-            # what Python expects where there is no byte-code
+            # Python expects this error if there is no byte-code
             raise FileNotFoundError(path) from None
 
     def path_stats(self, path: str) -> Mapping[str, int]:
         return {"mtime": 0, "size": len(self.get_data(path))}
 
     def set_data(self, path: str, data: Buffer, *, _mode: int = 0) -> None:
-        """Write no byte-code: no run may leave something for the next one."""
+        """Write no byte-code: no run may leave anything for the next one."""
 
 
 class _Finder:
-    """Finds the modules of this package, and no other."""
+    """Finds the modules of this package only."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None

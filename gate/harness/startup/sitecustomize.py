@@ -1,7 +1,8 @@
-"""Python runs this before the user's first line, in every process that inherits PYTHONPATH.
+"""Starts the harness before the user's first line, in every process that inherits PYTHONPATH.
 
-Most of those processes never import torch (pip, git hooks, launchers), so only `os` and `sys` are
-imported here and the harness itself waits for the imports that it cares about.
+Python imports this file at its start. Most of those processes never import torch (pip, git hooks,
+launchers). So only `os` and `sys` are imported here, and the harness itself waits for the imports
+that matter to it.
 """
 
 import os
@@ -9,9 +10,9 @@ import sys
 
 
 def _start_harness() -> None:
-    """Start the harness; without it the process attests nothing, which the gate calls an error."""
+    """Start the harness; if that fails, nothing is attested, which the gate calls an error."""
     try:
-        # The package exists only in the folder that the launcher makes, never in this tree.
+        # the package exists only in the folder that the launcher creates, never in this tree
         from repro_gate_harness.lifecycle.start import start  # type: ignore[import-not-found]
 
         start(os.environ)
@@ -20,9 +21,9 @@ def _start_harness() -> None:
 
 
 def _run_hidden_sitecustomize() -> None:
-    """Run the sitecustomize that this file hides, as `site` would have done.
+    """Run the `sitecustomize` that this file hides, as `site` would have done.
 
-    Its errors are its own: `site` reports them in its usual way.
+    Its errors are not caught: `site` reports them in its usual way.
     """
     here = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120 - pathlib is slow to import
     rest = [entry for entry in sys.path if os.path.realpath(entry or ".") != here]

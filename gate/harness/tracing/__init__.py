@@ -1,1 +1,1 @@
-"""A trace of every operator call, in a rerun that the gate asks for after a mismatch."""
+"""A trace of every operator call, in a further run that the gate makes after a mismatch."""

@@ -1,8 +1,8 @@
-"""What goes into an operator call and what comes out: tensors, memory, settings of torch's.
+"""Describes the inputs and outputs of an operator call: tensors, memory, torch's settings.
 
-A value that differs between two runs although the call that produced it did not was changed by what
-the dispatcher does not see. A storage is known by its address while a weak reference to it is held:
-no other one can have that address.
+If a value differs between two runs although the call that produced it does not, something changed
+it that the dispatcher does not see. A storage is identified by its address. That is safe while a
+weak reference to it is held: no other storage can get the address.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from ..tensor_digests import StartedDigest, finish_all, grid_body
 
 
 def settings_now() -> dict[str, str]:
-    """By the name that a report shows; what this torch cannot tell is left out."""
+    """Return torch's settings as text, by the names in reports; unknown ones are left out."""
     return {name: word for name, asked in _ASKED.items() if (word := _word(asked))}
 
 
 def raw_settings() -> tuple[Any, ...]:
-    """What their words depend on, in a fifth of the time; raises what a question raises."""
+    """Return the raw values behind `settings_now`, in a fifth of the time.
+
+    Raises what reading a setting raises.
+    """
     return tuple([asked() for asked in _ASKED.values()])
 
 
 def generator_state(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    """A digest of the state that a call will draw from; empty where that cannot be told."""
+    """Return a digest of the state that a call will draw from; empty if it cannot be read."""
     try:
         given = (*args, *named.values())
         own = next((argument for argument in given if isinstance(argument, torch.Generator)), None)
@@ -43,7 +46,7 @@ def generator_state(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
 
 
 def _common(given: tuple[Any, ...], named: Mapping[str, Any]) -> torch.Generator:
-    """The generator of the device that the call works on."""
+    """Return the default generator of the device that the call works on."""
     tensor = next((argument for argument in given if isinstance(argument, torch.Tensor)), None)
     device: Any = torch.device(
         named.get("device") or (tensor.device if tensor is not None else "cpu")
@@ -70,11 +73,11 @@ _TINY = 5e-324
 
 
 def _flushes_denormals() -> bool:
-    """Whether numbers below the normal range become zero in this thread."""
+    """Whether this thread flushes numbers below the normal range to zero."""
     return _TINY * 1.0 == 0.0
 
 
-# what is asked for at every call: each is a look at a variable of torch's
+# read at every call, so each entry only reads a variable of torch
 _ASKED: dict[str, Any] = {
     "threads": torch.get_num_threads,
     "cpu_capability": torch.backends.cpu.get_cpu_capability,
@@ -95,10 +98,10 @@ NOBODY: Final = -1
 
 
 class KnownStorage(NamedTuple):
-    """Of a storage: a reference, who wrote it last, and who left it unwritten.
+    """A storage: a weak reference, the last call that wrote it, the call that left it unset.
 
-    `missing` counts bytes that nobody has written yet, `foreign` says that what is in it came past
-    torch: a view of it is not looked at before somebody has written there.
+    `missing` counts the bytes that no call has written yet. `foreign` is true if its content came
+    from outside torch: a view of such a storage is not digested until a call has written all of it.
     """
 
     reference: Any
@@ -112,13 +115,13 @@ _NOTHING: Final = KnownStorage(None)
 
 
 class Storages:
-    """By storage: the number of the call that last wrote it, and of the one that left it unset."""
+    """Which call last wrote each storage, and which call created it uninitialised."""
 
     def __init__(self) -> None:
         self._known: dict[int, KnownStorage] = {}
 
     def producers(self, tensors: list[torch.Tensor]) -> tuple[list[int], list[int]]:
-        """The calls that last wrote these tensors, and those that made them uninitialised.
+        """Return the calls that last wrote these tensors, and those that left them unwritten.
 
         `NOBODY` stands for a tensor that no traced call has written.
         """
@@ -131,20 +134,20 @@ class Storages:
         return list(made)[:MAX_PRODUCERS], list(unset)[:MAX_PRODUCERS]
 
     def foreign(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether some of these are in memory that was filled, or not filled, past torch."""
+        """Whether any of these tensors is in memory whose content came from outside torch."""
         return any(self._of(storage).foreign for storage in _storages(tensors))
 
     def _of(self, storage: Any) -> KnownStorage:
         return self._known.get(storage._cdata, _NOTHING)  # noqa: SLF001 - its identity has no public name
 
     def note(self, tensors: list[torch.Tensor], call: int, *, unset: bool, view: bool) -> None:
-        """A call has written these tensors, made them without writing (`unset`), or is a `view`."""
+        """Note that a call wrote these tensors, left them unwritten (`unset`) or viewed them."""
         for tensor in tensors:
             for storage in _storages([tensor]):
                 self._note(tensor, storage, call, unset=unset, view=view)
 
     def note_foreign(self, tensors: list[torch.Tensor], call: int) -> None:
-        """A call took memory that is known already, or that was filled past torch."""
+        """Note that a call took memory that no traced call has written."""
         for storage in _storages(tensors):
             if self._of(storage).by == NOBODY:
                 self._put(storage, KnownStorage(self._reference(storage), call, foreign=True))
@@ -159,7 +162,7 @@ class Storages:
         elif unset:
             known = KnownStorage(None, call, call, storage.nbytes())
         else:
-            # written as a whole, be it bit by bit: nothing of what was there before is left
+            # Assume that no bytes are written twice: writing piece by piece completes the storage.
             missing = max(0, known.missing - size)
             bare = known.bare if missing else NOBODY
             foreign = known.foreign and size < storage.nbytes()
@@ -168,6 +171,7 @@ class Storages:
 
     def _reference(self, storage: Any) -> Any:
         if len(self._known) >= MAX_STORAGES:
+            # dead entries are dropped only at the limit, since the search goes through all entries
             self._forget_dead()
         known = self._of(storage).reference
         return known or StorageWeakRef(storage)  # type: ignore[no-untyped-call]
@@ -201,12 +205,12 @@ MAX_TEXT: Final = 400
 MAX_VALUE: Final = 100
 MAX_NUMBERS: Final = 8
 SAMPLES: Final = 8
-# of one call's inputs or outputs together; above it they are not digested
+# of one call's inputs or outputs together; larger ones are not digested
 MAX_BYTES: Final = 1 << 30
-# the same of a view, which reads nothing: a row of a data set is taken thousands of times
+# a lower limit for views, which read nothing: a row of a data set is taken thousands of times
 MAX_VIEWED_BYTES: Final = 1 << 20
 _NAMED: Final = (torch.dtype, torch.device, torch.layout, torch.memory_format)
-# values that no operator has written yet
+# their results are values that no operator has written yet
 UNINITIALISED: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -215,22 +219,22 @@ UNINITIALISED: Final = frozenset(
         "_empty_per_channel_affine_quantized",
     )
 )
-# values of a file, and all that takes a storage: what is in it no operator has written
+# reads a file, as operators that take a storage do: no operator has written its content
 FROM_OUTSIDE: Final = frozenset(("aten::from_file",))
-# the memory of one tensor becomes another's
+# after these a tensor uses the memory of another
 REBINDS: Final = frozenset(("aten::set_", "aten::set", "aten::set_data"))
-# what they add to a tensor nobody has written
+# the elements that these add are unwritten
 RESIZES: Final = frozenset(f"aten::{name}" for name in ("resize_", "resize_as_", "_resize_output_"))
 MESSAGES: Final = "c10d"
 RECEIVES: Final = frozenset(("c10d::recv_", "c10d::recv_any_source_"))
-# their schemas name nothing that is written: of these it is nothing
+# their schemas mark nothing as written, and these do write nothing
 READ_ALONE: Final = frozenset(
     f"c10d::{name}" for name in ("send", "barrier", "monitored_barrier_", "check_for_nan")
 )
-# statistics that normalisations keep, and that older schemas do not say are written
+# statistics of normalisations, which older schemas do not mark as written
 RUNNING: Final = ("running_mean", "running_var")
 ALIGNED: Final = 64
-# a Python number stands for each of their elements
+# types whose elements convert to a Python number
 _ORDINARY: Final = frozenset(
     (
         *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
@@ -240,7 +244,7 @@ _ORDINARY: Final = frozenset(
 
 
 class Given(NamedTuple):
-    """An argument or result: one tensor, or the tensors of a list, under its name."""
+    """An argument or result by name: one tensor, or the tensors of a list."""
 
     name: str
     tensors: list[torch.Tensor]
@@ -249,8 +253,8 @@ class Given(NamedTuple):
 class GivenAll(NamedTuple):
     """The tensors of a call by argument, and all its other arguments as text.
 
-    `whole` is false where an argument is no plain value, so that nobody can tell whether two calls
-    had the same one.
+    `whole` is false if an argument is no plain value. Then equal texts do not prove equal
+    arguments.
     """
 
     tensors: list[Given]
@@ -259,9 +263,10 @@ class GivenAll(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What is asked of an operator at each of its calls, all of it in its schema.
+    """What the tracer asks about an operator at each call, all derived from its schema.
 
-    `names` are those of its arguments in order, `overwritten` those of which nothing is read.
+    `names` are its arguments in order. `overwritten` are the arguments whose old content it does
+    not read.
     """
 
     operator: str
@@ -275,7 +280,7 @@ class Signature(NamedTuple):
 
 @functools.cache
 def signature_of(func: Any) -> Signature:
-    """Of an operator as the dispatcher hands it over: there is one object for each."""
+    """Return the signature of an operator; the dispatcher passes the same object at each call."""
     return Signature(
         operator=operator_name(func),
         names=tuple(argument.name for argument in _schema_arguments(func)),
@@ -288,7 +293,7 @@ def signature_of(func: Any) -> Signature:
 
 
 def given(signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]) -> GivenAll:
-    """What a call is given."""
+    """Return the tensors and the other arguments of a call."""
     tensors, words, whole = list[Given](), list[str](), True
     for name, value in _arguments(signature, args, named):
         values = list(_tensors(value))
@@ -306,14 +311,14 @@ def given(signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any])
 
 
 def _none_or_tensor(value: Any) -> Any:
-    # tensors compare by element
+    # tensors compare element by element: looking for None among them gives no single answer
     return None if value is None else 0
 
 
 def written_arguments(
     signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> list[Given]:
-    """The arguments that the operator writes: as its schema says, or as a message that arrives."""
+    """Return the arguments that the operator writes, by its schema or as a received message."""
     if not signature.written:
         return []
     return [
@@ -324,14 +329,14 @@ def written_arguments(
 
 
 def takes_storage(func: Any) -> bool:
-    """Whether it is given a storage, whose bytes are no tensor that could be compared."""
+    """Whether the operator takes a storage, whose bytes are not a comparable tensor."""
     return any(
         str(schema_argument.type) == "Storage" for schema_argument in _schema_arguments(func)
     )
 
 
 def is_view(func: Any) -> bool:
-    """Whether what the operator returns is memory of an argument that it does not write."""
+    """Whether the result shares memory with an argument that the operator does not write."""
     schema = getattr(func, "_schema", None)
     returns = schema.returns if schema is not None else ()
     return any(
@@ -340,7 +345,7 @@ def is_view(func: Any) -> bool:
 
 
 def results(result: Any) -> list[Given]:
-    """The tensors of a result."""
+    """Return the tensors of a result, by their positions."""
     several = result if isinstance(result, tuple) else (result,)
     by_place = ((str(place), list(_tensors(value))) for place, value in enumerate(several))
     return [Given(name, tensors) for name, tensors in by_place if tensors]
@@ -349,15 +354,15 @@ def results(result: Any) -> list[Given]:
 def describe(
     argument: Given, *, digest: bool, viewed: bool = False, sample: bool = False
 ) -> dict[str, Any]:
-    """Name, type and shape, device, and the digest as the fast fingerprints take it.
+    """Return name, type and shape, device, layout, and a digest as in the fast fingerprints.
 
-    The digest is empty where the values are not to be read, or cannot be; `viewed`: the operator
-    reads none of them.
+    The digest is empty if `digest` is false or the values cannot be read. `viewed` says that the
+    operator itself reads none of the values, which lowers the limit of bytes.
     """
     first = argument.tensors[0]
     shape = type_and_shape(first).removeprefix("torch.")
     if len(argument.tensors) > 1:
-        # of a list: how many, the first, and all of them in few bytes
+        # for a list: its length, the first tensor's shape, and a short digest over all shapes
         short = _short_digest("\n".join(map(type_and_shape, argument.tensors)))
         shape = f"{len(argument.tensors)} tensors, first {shape}, all {short}"
     limit = MAX_VIEWED_BYTES if viewed else MAX_BYTES
@@ -374,7 +379,7 @@ def describe(
 
 
 MAX_ODD: Final = 10_000
-# by digest: most values are seen as the output of one call and as the input of the next
+# by digest: most values are seen as an output of one call and again as an input of the next
 _odd_known: dict[str, str] = {}
 
 
@@ -388,10 +393,10 @@ def _odd_of(digest: str, tensors: list[torch.Tensor]) -> str:
 
 
 def _odd(tensors: list[torch.Tensor]) -> str:
-    """Whether a tensor holds NaN, or else an infinity; empty where all numbers are finite."""
+    """Return `nan` or `infinite` if a tensor contains one; empty if all numbers are finite."""
     infinite = False
     for tensor in tensors:
-        # one sum tells of nearly all that every number is finite
+        # a finite sum proves in one operation that every number is finite
         if not tensor.is_floating_point() or math.isfinite(float(tensor.detach().sum())):
             continue
         if bool(torch.isnan(tensor).any()):
@@ -401,9 +406,9 @@ def _odd(tensors: list[torch.Tensor]) -> str:
 
 
 def _layout(tensors: list[torch.Tensor]) -> str:
-    """How values are in memory where that is not the usual way: strides, and an odd address.
+    """Describe an unusual layout in memory: strides, or an address with a small alignment.
 
-    Kernels choose by it how they compute.
+    Kernels choose their way to compute by it. The text is empty for the usual layout.
     """
     words = [_layout_of(tensor) for tensor in tensors]
     if len(words) == 1:
@@ -418,11 +423,11 @@ def _layout_of(tensor: torch.Tensor) -> str:
         else:
             ((_, plain),) = plain_parts(tensor)
         words = "" if plain.is_contiguous() else f"strides {tuple(plain.stride())}"
-        # the largest power of two that divides the address
+        # the lowest set bit is the largest power of two that divides the address
         address = plain.data_ptr() if plain.numel() else 0
         step = address & -address
     except Exception:
-        # several parts, or a kind without memory
+        # made of several tensors, or of a kind without memory
         return ""
     odd = f"aligned to {step} bytes" if 0 < step < ALIGNED else ""
     return ", ".join(filter(None, (words, odd)))[:MAX_VALUE]
@@ -433,7 +438,7 @@ def _short_digest(text: str) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """At most so many characters; of a longer text the end is a digest of all of it."""
+    """Return at most `limit` characters; the end of a longer text is a digest of all of it."""
     return text if len(text) <= limit else f"{text[: limit - 14]}... #{_short_digest(text)}"
 
 
@@ -443,7 +448,7 @@ def _size_in_bytes(argument: Given) -> int:
 
 def _digest(argument: Given) -> str:
     if all(map(_is_small, argument.tensors)):
-        # the same digest, without what it takes to wait for a device
+        # equals the digest below, without the machinery that waits for a device
         hasher = hashlib.sha256()
         for index, tensor in enumerate(argument.tensors):
             hasher.update(f"{index} {type_and_shape(tensor)}\n".encode())
@@ -456,13 +461,13 @@ def _digest(argument: Given) -> str:
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
-    """Whether its bytes lie here, are read in no time, and are those of ordinary numbers."""
+    """Whether all bytes are in host memory and are plain numbers, so that reading them is cheap."""
     ordinary = has_memory(tensor) and tensor.is_cpu and tensor.dtype in _ORDINARY
     return ordinary and (tensor.data_ptr() != 0 or not tensor.numel())
 
 
 def _sample(tensor: torch.Tensor) -> list[str]:
-    """Up to eight evenly spaced values, exactly: how far two results are apart can be said."""
+    """Return up to eight evenly spaced values exactly, to show how far apart two results are."""
     if not tensor.is_floating_point() or not tensor.numel():
         return []
     flat = tensor.detach().reshape(-1)
@@ -487,7 +492,7 @@ def _schema_arguments(func: Any) -> Any:
 
 
 def written_names(func: Any) -> set[str]:
-    """The names of the arguments that are written."""
+    """Return the names of the arguments that the operator writes."""
     return {
         argument.name
         for argument in _schema_arguments(func)
@@ -497,7 +502,7 @@ def written_names(func: Any) -> set[str]:
 
 
 def overwritten_names(func: Any) -> set[str]:
-    """Those of which nothing is read: results that the caller made room for, and receives."""
+    """Return the written arguments whose old content is not read: `out` arguments and receives."""
     name = _name(func)
     if name.startswith(f"{MESSAGES}::"):
         arrives = name in RECEIVES
@@ -514,7 +519,7 @@ def overwritten_names(func: Any) -> set[str]:
 
 
 def _of_messages(func: Any) -> set[str]:
-    """What a collective or a receive writes: outputs where it has some, else all of its tensors."""
+    """Return what a collective or receive writes: its outputs if it has any, else its tensors."""
     name = _name(func)
     if not name.startswith(f"{MESSAGES}::") or name in READ_ALONE:
         return set()
@@ -541,9 +546,10 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
 
 
 def _text(value: Any) -> tuple[str, bool]:
-    """A plain value as Python writes it; of anything else its type: an address is no value.
+    """Return a plain value as Python writes it, or the type of any other value.
 
-    With it whether two texts that are equal stand for equal values.
+    The text of another object may contain an address. The second result says whether equal texts
+    prove equal values.
     """
     if value is None or isinstance(value, bool | int | float | complex | str):
         return _cut(repr(value), MAX_VALUE), True

@@ -1,6 +1,7 @@
-"""Puts the tracer before the dispatcher, in the main thread and in every thread of the script's.
+"""Installs the tracer in front of the dispatcher, in the main thread and in the script's threads.
 
-What a compiled region consists of is not seen: its calls of ordinary operators are, and marked.
+The inside of a compiled region is not visible. Calls of ordinary operators that its code makes are
+traced, and marked as compiled.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _threads = itertools.count(1)
 
 
 class TracingMode(DispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
-    """Hands each call to the tracer; `thread` is 0 for the main thread and those of the engine."""
+    """Passes each call to the tracer; `thread` is 0 for the main thread and autograd's threads."""
 
     def __init__(self, tracer: Tracer, thread: int) -> None:
         super().__init__()
@@ -34,13 +35,14 @@ class TracingMode(DispatchMode):  # type: ignore[no-untyped-call] # torch's own 
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Look at what goes in, let the operator run, look at what comes out."""
+        """Record the inputs, run the operator, record the outputs."""
         del types
         named = dict(kwargs or {})
         call = None
+        # the tracer's own Python must not be reported as executed lines
         paused = pause_lines()
         try:
-            # a fault here is a call that is missing in the trace, never one of the training
+            # an error here costs the trace one call and never reaches the training
             call = self._tracer.begin(func, args, named)
         except Exception:
             self._tracer.failed()
@@ -57,12 +59,13 @@ class TracingMode(DispatchMode):  # type: ignore[no-untyped-call] # torch's own 
 
 
 def install(output: Output, step: Callable[[], int], *, first: int, lines: bool) -> None:
-    """Trace this process from the step `first` on, with the executed lines where asked for."""
+    """Trace this process from step `first` on, with the executed lines if `lines` is true."""
     global _tracer
     modules = RunningModules()
     modules.install()
     tracer = Tracer(output, step, first, modules, ExecutedLines() if lines else None)
     _tracer = tracer
+    # never left: the mode is active for the rest of the process
     TracingMode(tracer, 0).__enter__()  # type: ignore[no-untyped-call] # as above
     _hook_threads(tracer)
     if lines:
@@ -70,14 +73,14 @@ def install(output: Output, step: Callable[[], int], *, first: int, lines: bool)
 
 
 def finish() -> None:
-    """The run is over, or stopped after the last step."""
+    """End the trace: the run is over, or stopped after its last step."""
     if _tracer is not None:
         unwatch()
         _tracer.finish("done")
 
 
 def _hook_threads(tracer: Tracer) -> None:
-    """A mode counts for one thread; each that the script starts gets one of its own."""
+    """Give each thread that the script starts a mode of its own: a mode applies to one thread."""
     plain: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined] # noqa: SLF001 - subclasses replace `run`
 
     def bootstrap(thread: threading.Thread) -> None:

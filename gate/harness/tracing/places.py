@@ -1,9 +1,11 @@
-"""Where an operator call comes from: line, module, phase of the step.
+"""Finds where an operator call comes from: line, module, phase of the step.
 
-`fc.0` is the name that the outermost module has for it; that one itself is named by its class.
+A module is named by its path in the outermost module, such as `fc.0`. The outermost module itself
+is named by its class.
 
-The harness computes digests with operators of its own. They are recognised by the innermost frame
-outside torch: it is in the harness, and not in one of the wrappers around the script's calls.
+The harness computes digests with operators of its own. Such a call is recognised by the innermost
+frame outside torch: the frame is in the harness, and not in one of the wrappers around the script's
+calls (`WRAPPERS`).
 """
 
 from __future__ import annotations
@@ -36,34 +38,34 @@ OnLine = Callable[[str, int], None]
 
 
 class ExecutedLines:
-    """File and line, with the number of the call that came next."""
+    """Lines of the script that ran, each with the number of the next operator call."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, int], int] = {}
 
     def note(self, file: str, line: int, call: int) -> None:
-        """Only the first time counts; beyond `MAX_LINES` the rest is dropped."""
+        """Note a line's first run; lines beyond `MAX_LINES` are dropped."""
         if len(self._first) < MAX_LINES:
             self._first.setdefault((file, line), call)
 
     def documents(self) -> Iterator[dict[str, Any]]:
-        """All of them, in parts of bounded size."""
+        """Yield all lines as records of limited size."""
         rows = [[file, line, call] for (file, line), call in self._first.items()]
         for start in range(0, len(rows), A_DOCUMENT):
             yield {"kind": "lines", "lines": rows[start : start + A_DOCUMENT]}
 
 
-# Python's numbers for tools are few: the last two are nobody's by convention
+# Python has few ids for monitoring tools; by convention nobody uses these two.
 TOOLS: Final = (4, 3)
-# the one that was taken
+# the tool id in use, if any
 _watching: list[int] = []
 
 
 def watch(on_line: OnLine) -> None:
-    """Call back for each line of user code that runs, the running script's too.
+    """Call back for each line of user code that runs, also in functions that are running now.
 
-    Where Python has no monitoring (3.11), of this thread alone: a debugger of the script's own
-    takes the place of this, and then lines are missing.
+    All threads are watched. Python 3.11 has no monitoring, so `settrace` is used there. A debugger
+    that the script starts then replaces it, and lines are missing.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
@@ -79,7 +81,7 @@ def watch(on_line: OnLine) -> None:
 
 @functools.lru_cache(MAX_LINES)
 def _users_name(file: str) -> str:
-    """The name of a file as a user knows it; empty where it is not the user's."""
+    """Return a file's name as the user knows it; empty if the file is not the user's."""
     return _shown(file) if is_users_file(file) else ""
 
 
@@ -89,9 +91,9 @@ def _shown(file: str) -> str:
 
 
 def _monitor(on_line: OnLine) -> None:
-    """Each line calls back once and costs nothing afterwards: only the first time counts."""
+    """Call back once for each line; afterwards the line costs nothing."""
     if sys.version_info >= (3, 12):
-        # what a function looks up when the process ends may be gone by then
+        # local names: when the process ends, the module's globals may be gone before `ran` is
         monitoring, name_of = sys.monitoring, _users_name
 
         def ran(code: CodeType, line: int) -> Any:
@@ -108,14 +110,14 @@ def _monitor(on_line: OnLine) -> None:
 
 
 def unwatch() -> None:
-    """The trace is over: no line calls back any more."""
+    """Stop calling back for lines: the trace is over."""
     pause_lines()
     if sys.version_info >= (3, 12):
         for tool in _watching:
             sys.monitoring.set_events(tool, sys.monitoring.events.NO_EVENTS)
 
 
-# of the function that `sys.settrace` was given
+# code of the function that `sys.settrace` got, to tell the harness's from a debugger's
 _entered_code: Any = None
 
 
@@ -130,20 +132,22 @@ def _trace(on_line: OnLine) -> None:
     def entered(frame: FrameType, _event: str, _: Any) -> Any:
         return local if name_of(frame.f_code.co_filename) else None
 
-    # frames that run already have no tracer of their own: the script's module is one of them
+    # Frames that run already have no local trace function: the script's module is among them.
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as above
     while frame is not None:
         frame.f_trace = entered(frame, "call", None)
         frame = frame.f_back
     global _entered_code
     _entered_code = entered.__code__
+    threading.settrace(entered)
     sys.settrace(entered)
 
 
 def pause_lines() -> Any:
-    """Until `resume_lines` Python does not call back for each function of the tracer's own.
+    """Suspend `sys.settrace` until `resume_lines`, while the tracer's own functions run.
 
-    That costs more than all of the tracer's work. A debugger of the script's own stays.
+    Calling back for each of them would cost more than all other work of the tracer. A debugger of
+    the script stays active.
     """
     seen = sys.gettrace()
     if seen is None or getattr(seen, "__code__", None) is not _entered_code:
@@ -153,15 +157,16 @@ def pause_lines() -> Any:
 
 
 def resume_lines(paused: Any) -> None:
-    """Go on with what `pause_lines` gave."""
+    """Continue with the trace function that `pause_lines` returned."""
     if paused is not None:
         sys.settrace(paused)
 
 
 def _ran_before(frame: FrameType) -> list[int]:
-    """Lines of a module's own level up to the one that imports torch; branches are not told apart.
+    """Return the lines of a module up to the one that imports torch.
 
-    The harness sees nothing before torch is there. Of a function only the line itself is known.
+    The harness sees nothing before torch is there. Branches cannot be told apart, so some of these
+    lines may not have run. In a function only the current line is certain.
     """
     now = frame.f_lineno or 0
     if frame.f_code.co_name != "<module>":
@@ -175,15 +180,16 @@ MAX_MODULES: Final = 20_000
 
 
 class RunningModules(threading.local):
-    """The stack of modules under way in this thread."""
+    """The stack of modules whose forward pass is in progress in this thread."""
 
     def __init__(self) -> None:
         self._paths: list[str] = []
         self._names: dict[int, str] = {}
 
     def install(self) -> None:
-        """Follow every forward pass of every module; what the hooks see is not changed."""
+        """Hook the forward pass of every module; the hooks change neither inputs nor outputs."""
         register_module_forward_pre_hook(self._enter)
+        # after an exception too, so that the stack stays balanced
         register_module_forward_hook(self._leave, always_call=True)
 
     @property
@@ -193,7 +199,7 @@ class RunningModules(threading.local):
 
     def _enter(self, module: nn.Module, _args: Any) -> None:
         if not self._paths:
-            # again at each pass: an identity may be another module's by now
+            # built again at each pass, since an `id` may belong to another module by now
             self._names = {}
             for count, (name, part) in enumerate(module.named_modules()):
                 if count >= MAX_MODULES:
@@ -210,7 +216,7 @@ class RunningModules(threading.local):
 MAX_FRAMES: Final = 400
 OURS: Final = str(Path(__file__).resolve().parents[1]) + os.sep
 TORCH: Final = str(Path(torch.__file__).parent) + os.sep
-# what the script's own calls of torch go through
+# files of the harness through which the script's own calls of torch go
 WRAPPERS: Final = (
     *("training_hooks", "auxiliary_state", "overrides", "mode", "first_inputs", "c_classes"),
     "concurrency",
@@ -224,18 +230,19 @@ AVERAGES: Final = f"{OPTIMIZERS}swa_utils.py"
 STEP_WRAPPER: Final = f"{OPTIMIZERS}optimizer.py"
 LOADERS: Final = f"{TORCH}utils{os.sep}data{os.sep}"
 SAVED: Final = f"{TORCH}serialization.py"
-# what unpacks a tensor that another process sent
+# unpacks a tensor that another process sent
 SHARED: Final = f"{TORCH}multiprocessing{os.sep}reductions.py"
-# Inductor writes its Python here; a run has a folder of its own
+# Inductor writes its Python here; a run has a cache folder of its own
 COMPILED: Final = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "") or f"{os.sep}torchinductor_"
 
 
 class CallPlace(NamedTuple):
-    """A line (none where `file` is empty), the phase that the stack shows, and whether compiled.
+    """Where a call comes from: a line, the phase that the stack shows, and whether compiled.
 
-    `phase` is empty where only the graph and the modules can tell. `own_backward`: the line itself
-    runs inside the backward pass, in a function or hook of the script's own. `by_module`: the line
-    calls a module of torch's, which makes the call.
+    `file` is empty if there is no line. `phase` is empty if only the graph and the modules can
+    tell. `own_backward` is true if the line itself runs inside the backward pass, in a function or
+    hook of the script. `by_module` is true if the line calls a module of torch, which makes the
+    call.
     """
 
     file: str
@@ -247,7 +254,7 @@ class CallPlace(NamedTuple):
 
 
 class Owner(Enum):
-    """Whose file a frame runs; wrappers of the harness's pass calls on, as the machinery does."""
+    """Whose file a frame runs; the harness's wrappers count as machinery, as they pass on."""
 
     HARNESS = "harness"
     TORCH = "torch"
@@ -259,7 +266,7 @@ class Owner(Enum):
 
 @functools.lru_cache(MAX_LINES)
 def _owner(name: str) -> tuple[Owner, str]:
-    """Whose a file is, and of torch's the phase that it shows: each call has a stack of them."""
+    """Return whose file this is, and the phase of torch's; cached, since calls ask often."""
     if name.startswith(OURS):
         return (Owner.MACHINERY if name.endswith(WRAPPER_FILES) else Owner.HARNESS), ""
     if name.startswith(TORCH):
@@ -272,7 +279,7 @@ def _owner(name: str) -> tuple[Owner, str]:
 
 
 def call_place(frame: FrameType | None) -> CallPlace | None:
-    """The place of the call that `frame` makes; None where it is the harness's own work."""
+    """Return the place of the call that `frame` makes; None for the harness's own work."""
     outside: FrameType | None = None
     phase, compiled, engine, own_backward, library = "", False, False, False, False
     closure = by_module = False
@@ -283,6 +290,7 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
         if owner is Owner.HARNESS:
             if outside is None:
                 return None
+        # torch between the call and the script's line: the module calls the operator for the script
         elif owner is Owner.TORCH:
             by_module = by_module or (outside is None and frame.f_code.co_filename == MODULE)
             engine = engine or detail == "engine"
@@ -292,7 +300,7 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
             compiled = True
         elif owner is not Owner.MACHINERY:
             own_backward = not engine if outside is None else own_backward
-            # a line of the script's goes before one of a library between it and torch
+            # a line of the script takes precedence over a library's between it and torch
             if outside is None or (library and owner is Owner.SCRIPT):
                 outside, library = frame, owner is Owner.LIBRARY
         frame = frame.f_back
@@ -303,10 +311,10 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
 
 
 def _runs_a_closure(frame: FrameType) -> bool:
-    """Whether a step of an optimizer of torch's, or a wrapper around one, runs the script's code.
+    """Whether torch's `step` of an optimizer, or a wrapper around one, runs the script's closure.
 
-    A closure computes losses: it is no update. An optimizer of the script's own runs in the wrapper
-    too; where it was given a closure, only that keeps gradients.
+    A closure computes losses and is no part of the update. The script's own optimizer runs inside
+    the wrapper too. If it got a closure, only the closure keeps gradients enabled.
     """
     file = frame.f_code.co_filename
     if not file.startswith(OPTIMIZERS) or file == SCHEDULERS:
@@ -318,7 +326,7 @@ def _runs_a_closure(frame: FrameType) -> bool:
 
 
 def storage_origin(frame: FrameType | None) -> str:
-    """Who fills the storage that this call takes: the innermost that is known of the stack."""
+    """Return who filled the storage that this call takes, by the innermost known frame."""
     other = "storage"
     for _ in range(MAX_FRAMES):
         if frame is None:
@@ -337,12 +345,13 @@ def storage_origin(frame: FrameType | None) -> str:
 
 
 def _phase(file: str) -> str:
-    # averages of weights lie beside the optimizers and are none: the script calls them by itself
+    # averages of weights are in the optimizers' folder but no optimizers: the script calls them
+    # itself
     if file.startswith(OPTIMIZERS) and file != AVERAGES:
         return "optimizer"
     return "data" if file.startswith(LOADERS) else ""
 
 
 def caller(depth: int) -> FrameType:
-    """The frame that many calls above the caller of this function."""
+    """Return the frame `depth` calls above the caller of this function."""
     return sys._getframe(depth + 1)  # noqa: SLF001 - inspect offers only slower copies

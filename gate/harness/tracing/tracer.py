@@ -1,7 +1,7 @@
-"""One record for each operator call, in the order of execution, within limits.
+"""Writes one record for each operator call, in the order of execution, within limits.
 
-Beyond a limit nothing more is recorded, and the last line says so. Whatever goes wrong here is
-counted and never reaches the training.
+Beyond a limit nothing more is recorded, and the last line names that limit. An error in the tracer
+is counted and never reaches the training.
 """
 
 from __future__ import annotations
@@ -49,22 +49,23 @@ MAX_SECONDS: Final = 600.0
 MAX_GIVEN: Final = 24
 BATCH: Final = 200
 NOT_TRACED: Final = ("profiler::", "prim::")
-# what they yield depends on other ranks, and comes when it comes
+# namespaces of collectives, whose results depend on other ranks and may arrive after the call
 COLLECTIVE: Final = (MESSAGES, "_c10d_functional", "c10d_functional", "symm_mem")
-# the plain ones: each call asks, and what the script reads of the clock is looked at
+# The plain functions: every call uses them, and the harness hooks what the script reads of the
+# clock.
 _seconds = getattr(time.perf_counter, "__wrapped__", time.perf_counter)
 _own_pid = getattr(os.getpid, "__wrapped__", os.getpid)
-# `json.dumps` makes one for each line that is to have no NaN
+# one encoder for all lines: `json.dumps` creates a new one for each call with `allow_nan=False`
 _encoded = json.JSONEncoder(allow_nan=False).encode
-# of a record that is too long
+# replaces these fields in a record that is too long
 CUT: Final[dict[str, Any]] = {"inputs": [], "outputs": [], "arguments": "", "whole": False}
 
 
 class OpenCall(NamedTuple):
-    """A call under way: what is known before the operator runs.
+    """A call in progress: what is known before the operator runs.
 
-    `origin` is where it takes values from that no operator has made; `sizes` are the elements of
-    what it will write; `state` is a digest of the generator that it will draw from.
+    `origin` says where it takes values from that no operator made. `sizes` are the element counts
+    of the tensors that it will write. `state` is a digest of the generator that it will draw from.
     """
 
     signature: Signature
@@ -80,7 +81,7 @@ class OpenCall(NamedTuple):
 
 
 class Tracer:
-    """Records the calls of one process from a step on; `step` gives the one in progress."""
+    """Records one process's calls from step `first` on; `step` returns the step in progress."""
 
     def __init__(
         self,
@@ -107,19 +108,20 @@ class Tracer:
         self._raw: tuple[Any, ...] | None = None
 
     def begin(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> OpenCall | None:
-        """Look at a call that is about to run; None where it is not to be recorded."""
+        """Record the inputs of a call that is about to run; None if it is not to be traced."""
         began = _seconds()
         if self._ended or self._step() < self._first:
             return None
         signature = signature_of(func)
         name = signature.operator
-        # a forked child has its parent's records, which are not its own: it is not traced
+        # a forked child holds its parent's records and would write them again, so it is not traced
         if name.startswith(NOT_TRACED) or _own_pid() != self._pid:
             return None
         place = places.call_place(places.caller(2))
         if place is None:
             return None
         outside = name in FROM_OUTSIDE or signature.storage
+        # autograd's threads and the script's share the storages and the list of lines
         with self._lock:
             tensors, words, whole = given(signature, args, named)
             only_written = signature.overwritten
@@ -149,10 +151,11 @@ class Tracer:
         return about | {"made_by": made, "unset_by": unset, "overwritten": overwritten}
 
     def end(self, call: OpenCall, result: Any, thread: int) -> None:
-        """The operator has run: write the record, and note what it wrote."""
+        """Write the record of a call that has run, and remember what it wrote."""
         with self._lock:
             if self._ended:
                 return
+            # settings are per thread; only the main thread's are recorded
             if thread == 0:
                 self._note_settings()
             self._write(self._record(call, self._outputs(call, result), thread))
@@ -160,7 +163,7 @@ class Tracer:
             self._end_at_a_limit()
 
     def _outputs(self, call: OpenCall, result: Any) -> list[dict[str, Any]]:
-        """What the operator wrote and returned, with the digests of what it computed."""
+        """Describe what the operator wrote and returned, with digests of what it computed."""
         seen = {id(tensor) for argument in call.written for tensor in argument.tensors}
         made = [
             argument
@@ -168,6 +171,7 @@ class Tracer:
             if not all(id(tensor) in seen for tensor in argument.tensors)
         ]
         operator = call.signature.operator
+        # a tensor that `resize_` enlarges has new elements that nothing has written
         grown = operator in RESIZES and call.sizes != [
             tensor.numel() for argument in call.written for tensor in argument.tensors
         ]
@@ -176,8 +180,8 @@ class Tracer:
         view = call.signature.view or operator in REBINDS
         outputs = []
         for output in [*call.written, *made][:MAX_GIVEN]:
-            # bytes that nothing has written tell nothing, neither does a view of them, and what a
-            # storage holds came from elsewhere
+            # Not digested: uninitialised bytes, a view of them, and what a storage contains, since
+            # it came from outside torch.
             hidden = view and (
                 bool(self._storages.producers(output.tensors)[1])
                 or self._storages.foreign(output.tensors)
@@ -191,11 +195,12 @@ class Tracer:
         return outputs
 
     def _note_settings(self) -> None:
-        """Write the settings of torch's where they are others than at the call before."""
+        """Write torch's settings if they changed since the previous call."""
         try:
             raw = raw_settings()
         except Exception:
             raw = None
+        # comparing the raw values is five times as fast as comparing the texts
         if raw is not None and raw == self._raw:
             return
         self._raw, now = raw, settings_now()
@@ -213,6 +218,8 @@ class Tracer:
             module = forward[2]
         else:
             self._forward.note(place, module)
+        # In a backward pass the stack shows the line that started the pass. The operator belongs to
+        # its forward line instead.
         own = phase != "backward" or place.own_backward
         return {
             "kind": "call",
@@ -246,16 +253,17 @@ class Tracer:
         self._calls += 1
         self._bytes += len(line)
         self._waiting.append(line)
-        # a worker that the script starts may be told its rank as late as at its first step
+        # a worker that the script starts may learn its rank, and so its file's name, at its first
+        # step
         if len(self._waiting) >= BATCH and self._step() > 1:
             self._flush()
 
     def failed(self) -> None:
-        """A call could not be recorded."""
+        """Count a call that could not be recorded."""
         self._unread += 1
 
     def line_seen(self, file: str, line: int) -> None:
-        """A line of the script's runs for the first time."""
+        """Note a line of the script that runs for the first time."""
         if self._lines is not None:
             self._lines.note(file, line, self._calls)
 
@@ -268,7 +276,7 @@ class Tracer:
             self.finish("time")
 
     def finish(self, why: str) -> None:
-        """Write what waits, and the last line; nothing is recorded afterwards."""
+        """Write the waiting lines and the last line; later calls are not recorded."""
         if os.getpid() != self._pid:
             return
         with self._lock:
