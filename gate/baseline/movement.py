@@ -102,11 +102,12 @@ def far_from_peers(
 ) -> FarFromPeers | None:
     """Return where the entry is farthest from its peers, or None if it is near all of them.
 
-    A number is far if it is outside the peers' range by more than the widest of three limits: that
-    range itself, what the tolerance allows, and 1 % of the metric's largest value. The range grows
-    with every peer. With a single peer it is empty, and the other two decide. If results are
-    equally distributed, the next one is outside the range of n others with probability 2 / (n + 1),
-    whatever the distribution. The range alone would therefore say far much too often.
+    A number is far if it is outside the peers' range by more than the widest of three limits. These
+    are that range itself, what the tolerance allows, and 1 % of the metric's largest value. The
+    range grows with every peer. With a single peer it is empty, and the other two decide.
+
+    The range alone would say far much too often: if results are equally distributed, the next one
+    is outside the range of n others with probability 2 / (n + 1).
     """
     if not peers:
         return None

@@ -243,9 +243,9 @@ def compare_steps(
     if steps != observed_steps:
         message = f"{len(steps)} optimizer steps expected, {len(observed_steps)} found"
         faults.append(StepFault(kind=StepFaultKind.COUNT, message=message))
-    # a step that only one side observed says nothing about equality
+    # A step that only one side observed proves nothing about equality.
     common = sorted(left.keys() & right.keys())
-    # nothing compared is never a pass (T4 in docs/architecture.md)
+    # Comparing nothing is never a pass (T4 in docs/architecture.md).
     if not common and (left or right):
         message = "no optimizer step was observed on both sides"
         faults.append(StepFault(kind=StepFaultKind.NOTHING_COMMON, message=message))

@@ -159,6 +159,7 @@ def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, veri
             dropped.append(knob)
         else:
             needed.append(knob)
+    # Each removal was tested on its own set; one more run tests the final set again.
     verified = verify(current)
     # Restore the knob that was removed last: it was the least expensive, so the least is lost.
     while not verified and dropped:

@@ -29,6 +29,7 @@ def seed_result(run: RunEvidence, seed: int, variant: str, policy: LevelPolicy) 
     return SeedResult(
         variant=variant,
         seed=seed,
+        # Covers metrics and final state: equal digests mean equal results, bit for bit.
         digest=canonical_sha256([metrics, run.checkpoint.root]),
         values=tuple(sorted(values[:MAX_FINAL_VALUES], key=lambda value: value.metric)),
     )

@@ -106,7 +106,7 @@ def _rest(run: RunEvidence, step: int) -> RunEvidence:
             "steps": run.steps[step:],
             "given": (),
             "checkpoint": _compared(run.checkpoint),
-            # in other numbers; what all ranks recorded together is compared
+            # ranks' own records count differently; the record of all ranks together is compared
             "ranks": (),
         }
     )
@@ -134,7 +134,7 @@ def _moved(run: RunEvidence, whole: RunEvidence, step: int) -> RunEvidence:
             "steps": _moved_steps(run, whole, step),
             "given": (),
             "checkpoint": _compared(run.checkpoint),
-            # in other numbers; what all ranks recorded together is compared
+            # as in `_rest`: only the record of all ranks together is compared
             "ranks": (),
         }
     )

@@ -56,8 +56,8 @@ class SpreadPlace(StrEnum):
 class MetricSpread(Document):
     """A metric's last value against a 95 % prediction interval.
 
-    `value` is the one that is judged, and comes from the other side than the `values` observations
-    behind `mean`, `deviation` (of the sample), `low` and `high`.
+    `value` is judged. It comes from the other side than the `values` observations from which
+    `mean`, `deviation` (of the sample), `low` and `high` are computed.
     """
 
     metric: str

@@ -1,9 +1,10 @@
 """Compare set-ups of one commit over the same seeds: means with intervals, and what differs.
 
 A mean's interval is Student's (Biometrika 6, 1908). Two set-ups ran the same seeds, so differences
-are taken seed by seed, and the interval is that of their mean: the effect that a seed has on both
-cancels. An interval that contains zero does not show equality. Half its width is the difference
-that these seeds could have missed. Speed is compared as for two commits (`base_head.py`).
+are taken seed by seed. The interval is the one of their mean, and the effect that a seed has on
+both set-ups cancels. An interval that contains zero does not show equality. Half its width is the
+difference that these seeds could have missed. Speed is compared as for two commits
+(`base_head.py`).
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def study_runs(
                     label=run.run.label,
                     arm=name,
                     seed=seed,
+                    # Equal results get the same number, so a reader sees at once which runs agree.
                     result=numbers.setdefault(result.digest, len(numbers) + 1),
                     steps=max(
                         (max(metric.points.steps, default=0) for metric in run.metrics), default=0

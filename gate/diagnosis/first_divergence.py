@@ -1,8 +1,8 @@
 """Diagnose where two results first differ, and which class of cause that points to.
 
 The comparison has sorted all differences: the earliest optimizer step first, and within a step
-cause before effect. `causes.py` says what each kind of event points to. A known line, such as an
-override or a generator without a seed, is a better answer than a class, so lines are added to it.
+cause before effect. `causes.py` says what each kind of event points to. Suspected lines are added
+to it: an override or a generator without a seed is a better answer than a class.
 
 Fingerprints cannot prove uninitialised memory, one operator, a race of threads, a kernel or a
 collective. Only a run that is made for it can. In those cases the class is None here, and an
@@ -196,6 +196,7 @@ def diagnose_drift(comparison: Comparison, known: KnownLines = NOTHING_KNOWN) ->
     diagnosis = _diagnosis(comparison, CauseQuestion(drift=True), known)
     if diagnosis is None:
         return moved
+    # The environment moved as well, so it is named too: either may contribute.
     beside = f"Besides, {moved.cause}."
     return diagnosis.model_copy(update={"details": f"{diagnosis.details} {beside}".strip()})
 

@@ -220,8 +220,7 @@ def _border(
 ) -> tuple[tuple[Boundary, Boundary], ...]:
     """Return the state before and after the border for each rank.
 
-    A rank is left out where the resumed run has fewer optimizers than the interrupted one: then its
-    state was captured before all of them existed.
+    A rank is left out if the resumed run lacks one of the interrupted run's optimizers.
     """
     after = {boundary.rank: boundary for boundary in resumed.boundaries}
     return tuple(

@@ -60,7 +60,7 @@ AT_WORK: Final = EVERY - OF_THE_RUN
 CAN_CHANGE: Final = {
     SuspectKind.SETTING: frozenset(ARITHMETIC),
     SuspectKind.PRECISION: frozenset(ARITHMETIC),
-    # the script may add, clip or update in the order of addresses
+    # Addresses can change anything here: a script may add, clip or update in their order.
     SuspectKind.ADDRESS: AT_WORK,
     SuspectKind.ORDER: frozenset(ORDERED),
     SuspectKind.COMPLETION: AT_WORK - {EventKind.INITIAL, EventKind.STRUCTURE},

@@ -1,8 +1,8 @@
 """Choose which lines of the diff belong beside a difference: named, fitting, or executed ones.
 
-Only two kinds of evidence single out a hunk: it contains the named line or the changed numbers, or
-nothing else of the change can matter. A hunk that merely ran first is shown as such. If a third
-candidate remains, nothing is shown.
+A hunk is proven to matter if it contains the named line or the changed numbers. The same holds if
+nothing else of the change can matter. A hunk that merely ran before the difference is a candidate,
+and `HowKnown` says so. Two candidates may be shown together, three never are.
 """
 
 from __future__ import annotations
@@ -399,8 +399,9 @@ def by_its_files(
     """Return the class of cause if the training read a changed file and changed code is no cause.
 
     `parsed`: the training's parsed arguments differ from the baseline's. With the same command and
-    code, they must come from the file, whatever its name. None is returned where data and settings
-    both changed, where the kind of file leaves it open, and where code or a file may be the cause.
+    code, they must come from the file, whatever its name. The class stays open (None) where data
+    and settings both changed, and where the kind of file does not decide. It also does where code
+    or a file may be the cause.
     """
     open_ = shown.hunks if shown is not None and shown.how in NOT_ALONE else ()
     if recorded is CauseClass.CODE and not all(is_code(hunk.file) for hunk in open_):

@@ -18,7 +18,10 @@ from typing import Final
 
 from gate.evidence.trace import NOBODY, Phase, TracedCall, TracedValue
 
+# The search for a block tries about LONGEST_BLOCK² / 2 pairs of ends. These limits bound its time,
+# because a trace is untrusted and may be long.
 LONGEST_BLOCK: Final = 40
+# This many calls must agree after a block, with this many values read: fewer may match by chance.
 AGREEING_CALLS: Final = 8
 AGREEING_VALUES: Final = 4
 MAX_BLOCKS: Final = 50

@@ -21,7 +21,7 @@ from gate.evidence.trace import (
 
 ROWS_BEFORE: Final = 4
 ROWS_AFTER: Final = 3
-# characters of a call in a row
+# The most characters of a call that a row shows.
 SHOWN: Final = 200
 TAKES_FROM_OUTSIDE: Final = "aten::lift_fresh"
 NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")

@@ -251,7 +251,7 @@ def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
     shown = "agree before it" if step == seen else f"differ from step {step} on"
     update: dict[str, object] = {"first_step": step}
     if trace.phase is Phase.DATA and diagnosis.kind not in BEFORE_DATA:
-        # A loader works before the loss is computed, and only its fingerprints were missing.
+        # A loader works before the loss is computed, and its fingerprint was missing at that step.
         shown = f"part in the data of step {step}"
         remedy = DRIFT[EventKind.BATCH].remedy
         update |= {"kind": EventKind.BATCH, "subject": "batch", "remedy": remedy}

@@ -256,6 +256,7 @@ def _point(pair: Pair) -> TraceDivergence | None:
     if root is not None:
         return _classified(pair, alignment, root)
     parted = alignment.parted
+    # No later call depends on a number that is only logged, so no difference enters anywhere.
     if parted is None and pair.logged:
         return _behind_what_is_kept(pair, alignment)
     if parted is None:
@@ -415,6 +416,7 @@ def _block_behind(
         made = any(inner.number in left for inner in mine) or any(
             inner.number in right for inner in theirs
         )
+        # A block that draws random numbers moves the generator for every later draw.
         drew = call.random and not inputs and any(inner.random for inner in (*mine, *theirs))
         if made or drew:
             return block
@@ -426,6 +428,7 @@ def _claim(
 ) -> Shown:
     """Return what a difference that enters at this call shows, and the call the value came from."""
     if left.arguments != right.arguments:
+        # Two runs of one commit have the same code, so a different number comes from outside torch.
         return Shown(Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE)
     if _made_elsewhere(pair, alignment, root.inputs or unread(left, right)):
         return Shown(Claim.OTHER_TENSORS)

@@ -30,7 +30,7 @@ RARE = 0.1
 def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
     """Does each tolerance apply to a metric, and is it tight enough to catch a regression?"""
     metrics = tuple(series.name for series in run.metrics)
-    # a wide tolerance matters less where another metric would show the same regression
+    # A wide tolerance matters less if a different metric would show the same regression.
     blind = {name for use in uses if _is_blind(use, BLIND_SHARE) for name in use.metrics}
     sharp = bool(set(metrics) - blind)
     return tuple(finding for use in uses for finding in _tolerance(use, metrics, sharp=sharp))

@@ -1,8 +1,8 @@
 """The decision table: one row of facts in, one outcome out. Pure, ordered, without blind passes.
 
-The questions are ordered by trust. First: is there anything to judge? Can the comparators still see
-a difference? Is the training repeatable? Only then: what is it compared with? The first question
-that objects decides, so a later answer can never hide an earlier objection.
+The questions are in the order of trust: is there anything to judge, can the comparators still see,
+is the training repeatable, and only then what it is compared with. The first question that objects
+decides. A later answer can therefore never hide an earlier objection.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
 def beside_the_verdict(
     evidence: EvidenceSet, checkpoint: str | None, history_problem: str
 ) -> tuple[Finding, ...]:
-    """Is anything missing that readers find beside the verdict: in the package, in the history?"""
+    """Is anything missing that belongs to the verdict, in the package or in the history?"""
     return (*not_packed(evidence, checkpoint), *history(history_problem))
 
 

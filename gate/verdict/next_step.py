@@ -101,7 +101,7 @@ def reader_place(request: GateRequest, proposed: str = "") -> ReaderPlace:
         baseline=f"{request.repository_path(request.settings.baseline.path)}/{proposed}",
         base_commit=request.base_commit or "",
         on_runner=request.on_runner,
-        # .../actions/runs/4711
+        # The URL of a workflow run ends with its id: .../actions/runs/4711
         run=request.run_url.rpartition("/")[2] if request.on_runner else "",
         artifact=request.artifact,
     )

@@ -91,6 +91,7 @@ def operator_rows(
         if use.source == "call"
         for row in _rows_on_cuda(use, release)
     ]
+    # An operator that CUDA replaces needs no action, so it comes last.
     on_cuda.sort(key=lambda row: row.reach is FlagReach.REPLACED_ON_CUDA)
     return (*alerts, *calls, *modules, *autotuners, *extensions, *on_cuda)
 

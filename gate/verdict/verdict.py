@@ -58,7 +58,7 @@ class WhyNotRun(StrEnum):
 
     - `not-priced`: `cost.when` asks for no cost measurement in this call.
     - `not-nightly`: `resume.when` asks for no resume in this call.
-    - `runs-differ`: two strict runs differ, so further runs would prove nothing.
+    - `runs-differ`: two strict runs differ, so no further run can change the outcome.
     - `not-finite`: a strict run has a NaN or an infinity, which never passes.
     - `reproduced`: the first strict run equals the baseline, and `runs.when_reproduced` then asks
       for no other.
@@ -131,6 +131,7 @@ DATA_MOVED: Final = "data-moved"
 NOT_COMPARED: Final = frozenset({"left-out", "metric-not-compared"})
 # Changing one of these settings makes a different training, so a result without it proves nothing.
 TRAINING_SECTIONS: Final = frozenset({"train", "determinism", "variants", "preprocess", "data"})
+# These settings of the training bound a run and change no number of its result.
 NO_NUMBER: Final = frozenset({"train.timeout_seconds", "train.output_limit_bytes"})
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
 
@@ -323,6 +324,7 @@ class BaselineFacts(Document):
     price: RecordedPrice | None = None
     reason: str = ""
     equal_runs: int = 2
+    # Two runs miss 0.1² + 0.9² of the faults that strike one run in ten.
     missed_faults: float = 0.82
     recordings: int = 1
     accepted_by: str = ""
