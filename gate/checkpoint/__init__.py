@@ -1,1 +1,1 @@
-"""Any saved state as named leaves and their digests: a library of its own."""
+"""Read any saved state as named leaves, and compute their digests; a library of its own."""

@@ -1,4 +1,4 @@
-"""Sources that alter the bytes of another one on their way: order of bytes, signs, compression."""
+"""Tensor sources that convert another source: byte order, signs, compression, element order."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ MAX_GATHERED_BYTES = 1024**3
 
 
 class SwappedBytes(NamedTuple):
-    """Big-endian numbers of `width` bytes as little-endian ones."""
+    """Big-endian numbers of `width` bytes, converted to little-endian."""
 
     source: TensorSource
     width: int
 
     @property
     def size_bytes(self) -> int:
-        """As many as there were."""
+        """The size of the original source."""
         return self.source.size_bytes
 
     @property
     def identity(self) -> Hashable:
-        """The source, and what is done with it."""
+        """The identity of the source, and the conversion."""
         return "swapped", self.source.identity, self.width
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`; a piece holds whole numbers."""
+        """Yield pieces as `TensorSource` does; each has whole numbers."""
         for piece in whole_numbers(self.source, size, self.width):
             swapped = bytearray(len(piece))
             for place in range(self.width):
@@ -46,13 +46,16 @@ class SwappedBytes(NamedTuple):
 
 
 def little_endian(source: TensorSource, dtype: str, order: str) -> TensorSource:
-    """The elements of a source whose bytes are in `order`: `<`, `>` or, of single bytes, `|`."""
+    """Return the elements of a source in little-endian order.
+
+    `order` is the byte order of the source: `<`, `>`, or `|` for single bytes.
+    """
     width = ELEMENT_BYTES[dtype] // (2 if dtype in COMPLEX_DTYPES else 1)
     return SwappedBytes(source, width) if order == ">" and width > 1 else source
 
 
 class FlippedSigns(NamedTuple):
-    """Floating-point parts of `width` bytes with other signs; `flips` repeats over the parts."""
+    """Floating-point parts of `width` bytes with flipped signs; `flips` repeats over the parts."""
 
     source: TensorSource
     width: int
@@ -60,16 +63,16 @@ class FlippedSigns(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """As many as there were."""
+        """The size of the original source."""
         return self.source.size_bytes
 
     @property
     def identity(self) -> Hashable:
-        """The source, and what is done with it."""
+        """The identity of the source, and the conversion."""
         return "flipped", self.source.identity, self.width, self.flips
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`; a piece holds whole elements."""
+        """Yield pieces as `TensorSource` does; each has whole elements."""
         step = self.width * len(self.flips)
         for piece in whole_numbers(self.source, size, step):
             flipped = bytearray(piece)
@@ -82,11 +85,11 @@ class FlippedSigns(NamedTuple):
 
 
 def whole_numbers(source: TensorSource, size: int, width: int) -> Iterator[bytes]:
-    """The bytes of a source in pieces that are multiples of `width`."""
+    """Yield the bytes of a source in pieces that are multiples of `width`."""
     held = b""
     for piece in source.pieces(max(width, size - size % width)):
         data = held + bytes(piece)
-        # sources cut their pieces where they like: half a number waits for its other half
+        # A source may end a piece inside a number, whose other half comes with the next piece.
         end = len(data) - len(data) % width
         held = data[end:]
         if end:
@@ -94,9 +97,9 @@ def whole_numbers(source: TensorSource, size: int, width: int) -> Iterator[bytes
 
 
 class Inflated(NamedTuple):
-    """Deflated bytes at a place of a file, unpacked piece by piece, `skipped` at their start.
+    """Deflated bytes in a file, unpacked piece by piece without the first `skipped` bytes.
 
-    `crc` is that of all unpacked bytes; None where the archive has none.
+    `crc` is the CRC-32 of all unpacked bytes, or None if the archive has none.
     """
 
     opened: UntrustedFile
@@ -108,16 +111,19 @@ class Inflated(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the unpacked bytes that are not skipped."""
+        """The number of unpacked bytes that are not skipped."""
         return self.full_bytes - self.skipped
 
     @property
     def identity(self) -> Hashable:
-        """The place."""
+        """The place in the file."""
         return "inflated", id(self.opened), self.start, self.skipped
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`; `EvidenceError` for another length or checksum than it says."""
+        """Yield pieces as `TensorSource` does.
+
+        Raises `EvidenceError` if the length or the checksum differs from what the archive says.
+        """
         position = crc = 0
         for data in self._unpacked(min(size, PIECE_BYTES)):
             piece = memoryview(data)[max(0, self.skipped - position) :]
@@ -133,20 +139,20 @@ class Inflated(NamedTuple):
             raise self.opened.fault(f"is damaged: {WRONG_CRC}", hint=DAMAGED_HINT)
 
     def _unpacked(self, size: int) -> Iterator[bytes]:
-        # no zlib header: zip holds bare deflate data (RFC 1951)
+        # a negative value means no zlib header: a zip archive has raw deflate data (RFC 1951)
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             for offset in range(0, self.stored_bytes, INPUT_BYTES):
                 length = min(INPUT_BYTES, self.stored_bytes - offset)
                 data = self.opened.read_at(self.start + offset, length)
                 while data:
-                    # at most a piece at once, so a bomb is noticed one piece after the size that it
-                    # claims
+                    # The output of each call is limited, so a bomb is noticed one piece after the
+                    # size that it claims.
                     yield inflater.decompress(data, size)
                     data = inflater.unconsumed_tail
                     if inflater.eof:
                         return
-            # what the limit of a piece has held back
+            # the rest that the limit on a piece has held back
             while not inflater.eof and (rest := inflater.decompress(b"", size)):
                 yield rest
         except zlib.error as error:
@@ -154,7 +160,7 @@ class Inflated(NamedTuple):
 
 
 class ColumnMajor(NamedTuple):
-    """Elements of `width` bytes that are in column-major (Fortran) order, in row-major order."""
+    """Elements of `width` bytes in column-major (Fortran) order, converted to row-major order."""
 
     source: TensorSource
     shape: tuple[int, ...]
@@ -162,16 +168,16 @@ class ColumnMajor(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """As many as there were."""
+        """The size of the original source."""
         return self.source.size_bytes
 
     @property
     def identity(self) -> Hashable:
-        """The source, and how it is walked."""
+        """The identity of the source, and how it is walked."""
         return "column-major", self.source.identity, self.shape, self.width
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`; the whole tensor is in memory meanwhile."""
+        """Yield pieces as `TensorSource` does; the whole tensor is in memory meanwhile."""
         import numpy as np  # noqa: PLC0415 - slow to import, and most states have no such tensor
 
         elements: np.ndarray[tuple[int, ...], np.dtype[np.void]] = np.ndarray(
@@ -188,8 +194,11 @@ class ColumnMajor(NamedTuple):
 def column_major(
     opened: UntrustedFile, source: TensorSource, shape: tuple[int, ...], width: int
 ) -> TensorSource:
-    """The same elements in row-major order; `EvidenceError` when they are too large to gather."""
-    # with one dimension longer than 1 both orders are the same bytes
+    """Return a source of the same elements in row-major order.
+
+    Raises `EvidenceError` if they are too large to be gathered in memory.
+    """
+    # with at most one dimension longer than 1, both orders are the same bytes
     if sum(size != 1 for size in shape) <= 1 or not math.prod(shape):
         return source
     if source.size_bytes > MAX_GATHERED_BYTES:
@@ -201,7 +210,7 @@ def column_major(
 
 
 def gathered(source: TensorSource) -> bytearray:
-    """All bytes of a source; the caller has checked how many."""
+    """Return all bytes of a source; the caller has checked their number."""
     data = bytearray()
     for piece in source.pieces(PIECE_BYTES):
         data += piece

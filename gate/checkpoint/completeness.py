@@ -1,12 +1,13 @@
-"""Which parts of a training a checkpoint holds, and what an exact resume of it would lack.
+"""Find which parts of a training a checkpoint contains, and what an exact resume would lack.
 
-A part is known by its shape before its name, since a script calls it what it likes: an optimizer
-has `param_groups`, a scheduler `last_epoch` beside a counter of calls, a GradScaler a
-`growth_factor`. The random state of torch is 5,056 bytes on the CPU and 16 on a GPU, that of Python
-625 integers behind a version, that of NumPy the name of its bit generator.
+A part is recognised by its shape first and by its name second, because scripts choose the names. An
+optimizer has `param_groups`. A scheduler has `last_epoch` beside a counter of calls. A GradScaler
+has a `growth_factor`. The random state of torch is 5,056 bytes on the CPU and 16 on a GPU. Python's
+is 625 integers after a version. NumPy's contains the name of its bit generator.
 
-What a training needs is asked of its own run (`Need`); of a file alone only what every training
-needs, and what the file itself shows that there was. Whatever cannot be told is never missing.
+What a training needs is known from its own run (`Need`). A file that is looked at alone only shows
+what every training needs, and what the file itself proves to have existed. A part is never reported
+as missing if that is uncertain.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from gate.checkpoint.parts import (
 
 
 class Part(StrEnum):
-    """What a training has that goes on from one step to the next, as a report calls it."""
+    """A part of a training's state that carries over to the next step, as reports call it."""
 
     MODEL = "model"
     OPTIMIZER = "optimizer"
@@ -55,13 +56,13 @@ class Part(StrEnum):
 RANDOM_PARTS: Final = frozenset(
     (Part.TORCH, Part.CUDA, Part.NUMPY, Part.PYTHON, Part.LOADER_RANDOM)
 )
-# What every training has; what else there may be, only the run knows.
+# every training has these parts; only its run shows which others it has
 ALWAYS: Final = (Part.MODEL, Part.OPTIMIZER, Part.PROGRESS, Part.TORCH)
 MAX_PLACES: Final = 5
 
-# torch.get_rng_state(), and the same of releases before 1.0
+# sizes of torch.get_rng_state(); torch before 1.0 had the second one
 TORCH_BYTES: Final = frozenset((5056, 5048))
-# torch.cuda.get_rng_state(): seed and offset
+# size of torch.cuda.get_rng_state(): seed and offset
 CUDA_BYTES: Final = 16
 PYTHON_INTEGERS: Final = 625
 NUMPY_GENERATORS: Final = frozenset((b"MT19937", b"PCG64", b"PCG64DXSM", b"Philox", b"SFC64"))
@@ -76,7 +77,7 @@ PROGRESS_WORDS: Final = frozenset({
     "batches", "epoch", "epochs", "it", "iter", "iters", "iteration", "iterations", "step", "steps",
     "update", "updates",
 })  # fmt: skip
-# `max_steps` is how far it is meant to go, `save_every_steps` is no counter either
+# Words that show a limit or an interval: `max_steps` and `save_every_steps` are no counters.
 LIMIT_WORDS: Final = frozenset({
     "best", "decay", "eval", "every", "interval", "limit", "log", "logging", "max", "patience",
     "per", "save", "size", "target", "warmup",
@@ -87,7 +88,7 @@ LOADER_WORDS: Final = frozenset({
     "samplers", "samples", "seen", "yielded",
 })  # fmt: skip
 GENERATOR_WORDS: Final = frozenset(("dataloader", "generator", "loader", "sampler", "shuffle"))
-# Beside a state lie texts of a tokenizer and of a card, which no training goes on from.
+# Tokenizer files and model cards are saved beside a state, and no training resumes from them.
 TEXT_SUFFIXES: Final = frozenset({
     ".csv", ".html", ".jinja", ".log", ".md", ".model", ".png", ".py", ".txt", ".yaml", ".yml",
 })  # fmt: skip
@@ -100,13 +101,17 @@ NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """What was recognised: `places` are paths by part, each the outermost that holds the part.
+    """The parts that were recognised in a checkpoint.
 
-    `slots` counts what an optimizer keeps for a parameter, by its key, such as that of a moment;
-    `numbered` says that parameters stand there by number, as every torch optimizer saves them.
-    `due` are keys that the groups' own settings ask for, `scheduled` that a scheduler has set
-    their rate. `numbers` are all counters; `unread` are files of unknown content, `odd` places of
-    a random or an optimizer's state of an unknown shape.
+    `places` maps a part to its paths, each of them the outermost path that contains the part.
+    `slots` maps a key of an optimizer's state, such as the key of a moment, to the number of
+    parameters that have it. `numbered` is true if the optimizer's state is stored by parameter
+    number, as torch optimizers save it. `due` are keys that the settings of the optimizer's groups
+    require. `scheduled` is true if a scheduler has set the learning rate of a group. `numbers` are
+    the values of all counters. `ranks` are the ranks that file names mention.
+
+    `unread` are files of unknown content. `odd` maps a part to places of an unknown shape, for
+    random states and optimizers. Either may hide a part that seems to be missing.
     """
 
     places: Mapping[Part, tuple[str, ...]]
@@ -120,17 +125,18 @@ class Contents:
     odd: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, part: Part) -> tuple[str, ...]:
-        """Where it is; empty where it is not."""
+        """Return the places of a part, or an empty tuple if it was not found."""
         return self.places.get(part, ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """A part that this training needs: how many of it, and what is known of its use.
+    """A part that this training needs, and how many of it.
 
-    `owner` is what each of several belongs to.
-    `slots` are what the run's optimizers kept, as in `Contents`. A position may also be known from
-    one of the `numbers`. `why` says what uses it, as a clause; `file` and `line` are the line.
+    `owner` names what each of several belongs to, such as a rank. `slots` are the keys that the
+    run's optimizers kept, as in `Contents`. `numbers` apply to a position: the checkpoint has the
+    position if it contains one of these counters. `why` is a clause that says what uses the part,
+    at `file` and `line`.
     """
 
     part: Part
@@ -145,7 +151,10 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lack:
-    """A part that is not there, or of which that is not `known`; `what` is the part as a text."""
+    """A part that is missing, or that may be missing if `known` is false.
+
+    `what` is the text for a report; it names the part, and how many of it are missing.
+    """
 
     part: Part
     what: str
@@ -156,7 +165,7 @@ class Lack:
 
 
 class _Sorting:
-    """All that is found on one walk over the leaves."""
+    """Collects what is recognised during one walk over the leaves of a checkpoint."""
 
     def __init__(self) -> None:
         self.places: dict[Part, dict[str, None]] = {part: {} for part in Part}
@@ -168,7 +177,7 @@ class _Sorting:
         self.ranks: set[int] = set()
         self.unread: list[str] = []
         self.odd: dict[str, dict[str, None]] = {RANDOM: {}, OPTIMIZER: {}}
-        # of a mapping: the telling keys that are in it
+        # path of a mapping -> those of its keys that identify a scheduler or a scaler
         self._keys: dict[str, set[str]] = {}
         self._integers: Counter[str] = Counter()
 
@@ -203,7 +212,7 @@ class _Sorting:
             words = _words(path)
             self._add(Part.LOADER_RANDOM if words & GENERATOR_WORDS else Part.TORCH, path)
             return True
-        # a parameter's name has a dot
+        # 16 bytes under a key with a dot are a parameter, because names of parameters have dots
         if size == CUDA_BYTES and part != OPTIMIZER and "." not in _last(path):
             self._add(Part.CUDA, path)
             return True
@@ -215,9 +224,10 @@ class _Sorting:
         if "/param_groups" in path:
             self.groups.setdefault(path.partition("/param_groups")[0], None)
             number = _number(leaf)
-            # a tensor as a rate is no number to look at
+            # A rate may be a tensor without a readable number; then only its key counts.
             self.group_settings[key] = max(number or 0.0, self.group_settings.get(key, 0.0))
             return
+        # the empty state of an optimizer that has not stepped
         if isinstance(leaf, ValueLeaf) and leaf.kind.startswith("empty"):
             return
         self._add(Part.OPTIMIZER, _until(path, ("/state{", "/state/")) or _first_keys(path))
@@ -226,7 +236,7 @@ class _Sorting:
             self.numbered = True
             self.slots.setdefault(numbered[2], set()).add(path[: numbered.end(1)])
         else:
-            # by the parameter's name, as one key or as several
+            # the state is stored by the parameter's name, which may be one key or several
             below = KEYS.findall(path.partition("/state")[2] or path)
             for slot in {key.rpartition(".")[2], *below}:
                 self.slots.setdefault(slot, set()).add(path)
@@ -237,7 +247,8 @@ class _Sorting:
         words = _words(leaf.path)
         plain = "." not in _last(leaf.path)
         if leaf.dtype in INTEGERS and plain and words & LOADER_WORDS and not words & MODEL_WORDS:
-            # an order of samples that stands by itself: no key above says what it is
+            # Integers under a loader's word, with no key above that says what they are: this is an
+            # order of samples, although `part_of` takes any unnamed tensor for the model.
             self._add(Part.LOADER, leaf.path)
         elif (
             leaf.dtype in INTEGERS
@@ -250,7 +261,7 @@ class _Sorting:
             self._add(Part.MODEL, _first_keys(leaf.path))
 
     def _of_random(self, leaf: Leaf) -> None:
-        # the number that a generator was seeded with is not where it has come to
+        # A seed is a plain number. It says where a generator started, not where it is now.
         if isinstance(leaf, TensorLeaf) or leaf.kind in {"bytes", "object"}:
             self.odd[RANDOM][leaf.path] = None
 
@@ -273,7 +284,7 @@ class _Sorting:
         self._other(leaf, path)
 
     def _other(self, leaf: Leaf, path: str) -> None:
-        """What neighbouring keys and counters show."""
+        """Recognise schedulers, scalers, counters, positions and averages by the leaf's key."""
         above, _, last = path.rpartition("/")
         key = LAST_KEY.search(path)
         if key is None:
@@ -295,7 +306,7 @@ class _Sorting:
 
     def _count(self, leaf: Leaf) -> None:
         number = _number(leaf)
-        # Adam's count of steps is a tensor of floats
+        # Adam counts its steps in a float tensor, so a tensor may be of any type
         whole = isinstance(leaf, TensorLeaf) or leaf.kind == "int"
         if whole and number is not None and number == int(number) >= 0:
             self.numbers.add(int(number))
@@ -304,9 +315,9 @@ class _Sorting:
         self.places[part].setdefault(place, None)
 
     def end(self, name: str) -> Contents:
-        """What the parts are that only all leaves together tell."""
+        """Return the contents, after deciding what only all leaves together can show."""
         for place, keys in self._keys.items():
-            # those inside a chain of schedulers are the chain's
+            # the members of a chained scheduler are part of the chain, and are not counted again
             if "last_epoch" in keys and len(keys) > 1 and "/_schedulers[" not in place:
                 self._add(Part.SCHEDULER, place)
             if "growth_factor" in keys and "scale" in keys:
@@ -314,11 +325,15 @@ class _Sorting:
         for place, count in self._integers.items():
             if count == PYTHON_INTEGERS:
                 self._add(Part.PYTHON, place)
+        # groups without a state: an optimizer that keeps nothing for its parameters
         if not self.slots and self.groups:
             for place in self.groups:
                 self._add(Part.OPTIMIZER, place)
+        # Without groups and without a known key, this layout is not understood. No moment may then
+        # be reported as missing.
         if self.slots and not self.groups and not _KNOWN_SLOTS & set(self.slots):
             self.odd[OPTIMIZER] |= self.places[Part.OPTIMIZER]
+        # a recognised state of NumPy or Python consists of several leaves, and none of them is odd
         known = tuple(
             f"{place}{below}"
             for part in (Part.NUMPY, Part.PYTHON)
@@ -348,7 +363,7 @@ class _Sorting:
         )
 
     def _derive_progress(self, name: str) -> None:
-        """A count of steps is one wherever it stands: in Adam, in a scheduler, in a file's name."""
+        """Take the count of steps from Adam, a scheduler or the file's name if nothing has it."""
         self.numbers.update(map(int, NUMBER.findall(name)))
         if self.places[Part.PROGRESS]:
             return
@@ -370,7 +385,7 @@ _KNOWN_SLOTS: Final = frozenset({
 
 
 def _due(settings: Mapping[str, float]) -> Iterable[str]:
-    """What an optimizer with these settings keeps for each parameter once it has stepped."""
+    """Yield the keys that an optimizer with these settings keeps for each parameter it updates."""
     if settings.get("momentum", 0.0) > 0:
         yield "momentum_buffer"
     if "betas" in settings:
@@ -406,7 +421,7 @@ def _words_of(key: str) -> frozenset[str]:
 
 
 def _words(path: str) -> frozenset[str]:
-    """The words of all keys; a parameter's name, which has dots, is passed over."""
+    """Return the words of all keys in a path, except keys with a dot (names of parameters)."""
     keys = (key for key in KEYS.findall(path) if "." not in key)
     return frozenset[str]().union(*map(_words_of, keys))
 
@@ -416,7 +431,7 @@ def _has_key(path: str, key: str) -> bool:
 
 
 def _outermost(path: str, words: frozenset[str]) -> str:
-    """The path down to the first key with one of the words."""
+    """Return the path down to the first key that contains one of the words."""
     for match in KEYS.finditer(path):
         if _words_of(match[1]) & words:
             return path[: match.end()]
@@ -424,7 +439,7 @@ def _outermost(path: str, words: frozenset[str]) -> str:
 
 
 def _first_keys(path: str) -> str:
-    """What a part is shown as: the keys above a parameter's own name."""
+    """Return the path without its last key, which is the name of a parameter."""
     above, _, last = path.rpartition("/")
     return above if "." in last or above else path
 
@@ -442,7 +457,7 @@ def _is_text(path: str) -> bool:
 
 
 def contents_of(content: StateContent) -> Contents:
-    """What a checkpoint holds; raises `EvidenceError` where a counter's bytes cannot be read."""
+    """Return what a checkpoint contains; raises `EvidenceError` if a counter cannot be read."""
     sorting = _Sorting()
     for leaf in content.leaves:
         sorting.take(leaf)
@@ -450,7 +465,7 @@ def contents_of(content: StateContent) -> Contents:
 
 
 def needs_of_file(contents: Contents) -> tuple[Need, ...]:
-    """What any training needs, and what a file shows by itself that there was."""
+    """Return the parts that every training needs, and those that the file shows to have existed."""
     needs = [Need(part=part) for part in ALWAYS]
     if contents.due:
         asked = dict.fromkeys(sorted(contents.due), 1)
@@ -458,6 +473,7 @@ def needs_of_file(contents: Contents) -> tuple[Need, ...]:
     if contents.scheduled:
         why = "the optimizer's groups have an initial_lr, which only a scheduler writes"
         needs.append(Need(part=Part.SCHEDULER, why=why))
+    # file names such as `rng_state_3` show how many ranks saved a state
     absent = sorted(set(range(max(contents.ranks, default=0) + 1)) - contents.ranks)
     if contents.ranks and absent:
         count = max(contents.ranks) + 1
@@ -466,11 +482,15 @@ def needs_of_file(contents: Contents) -> tuple[Need, ...]:
 
 
 def lacks(contents: Contents, needs: Iterable[Need]) -> tuple[Lack, ...]:
-    """What of the needs is not met, in their order; what cannot be told says so."""
+    """Return the needs that the checkpoint does not meet, in the order of the needs.
+
+    A lack that is uncertain has `known` set to False.
+    """
     every = tuple(needs)
     counts = Counter({need.part: need.count for need in every})
     if any(need.part is Part.LOADER and not need.numbers for need in every):
-        # a state of torch's generator that bears the loader's name is where its order began
+        # The position of this loader is not known from a counter. A generator state under the
+        # loader's name then restores the start of its order, so one more of these is needed.
         counts[Part.LOADER_RANDOM] += 1
     return tuple(lack for need in every for lack in _lacks_of(contents, need, counts))
 
@@ -484,12 +504,13 @@ def _lacks_of(contents: Contents, need: Need, counts: Counter[Part]) -> Iterator
     if part is Part.LOADER and need.numbers & contents.numbers:
         return
     if part is Part.LOADER and not need.numbers:
-        # one more state of a generator may be that of the epoch's beginning
+        # A generator state beyond those that are needed may be the start of this epoch's order.
         states = (Part.TORCH, Part.LOADER_RANDOM)
         saved += sum(len(contents.of(state)) - counts[state] for state in states) >= 0
     for left, right in ((Part.LOADER_RANDOM, Part.TORCH), (Part.TORCH, Part.LOADER_RANDOM)):
         if part is left:
-            # they have one shape: what is more than the other needs may be this one
+            # Both are states of a torch generator and look the same. What one part has beyond its
+            # own need may therefore belong to the other.
             saved += max(0, len(contents.of(right)) - counts[right])
     if saved >= need.count:
         return
@@ -504,7 +525,7 @@ def _lacks_of(contents: Contents, need: Need, counts: Counter[Part]) -> Iterator
 
 
 def _slots_lacking(contents: Contents, need: Need) -> Iterator[Lack]:
-    """Moments that the optimizers keep and the checkpoint has none of, or of fewer parameters."""
+    """Yield the moments that are missing in the checkpoint, for all parameters or for some."""
     if OPTIMIZER in contents.odd:
         return
     none = [slot for slot in need.slots if not contents.slots.get(slot)]
@@ -512,7 +533,7 @@ def _slots_lacking(contents: Contents, need: Need) -> Iterator[Lack]:
         yield _lack(contents, need, f"{need.part.value}'s {' and '.join(none)}")
         return
     if not contents.numbered:
-        # one entry may hold the parts of many parameters
+        # an entry stored by name may contain the state of several parameters, so counts say nothing
         return
     fewer = [
         (slot, contents.slots[slot], count)
@@ -526,7 +547,7 @@ def _slots_lacking(contents: Contents, need: Need) -> Iterator[Lack]:
 
 
 def _lack(contents: Contents, need: Need, what: str) -> Lack:
-    """Nothing is missing that may be in a file, or in a value, of an unknown shape."""
+    """Return the lack, uncertain if a file or value of an unknown shape may contain the part."""
     hidden: tuple[str, ...] = contents.unread
     if need.part in RANDOM_PARTS:
         hidden += contents.odd.get(RANDOM, ())
@@ -542,13 +563,13 @@ class State(StrEnum):
     SAVED = "saved"
     MISSING = "missing"
     UNKNOWN = "unknown"
-    # whether a training has a scaler, or draws from NumPy, a file without it cannot say
+    # the file alone cannot show whether the training had this part, such as a scaler
     ABSENT = "not saved"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A part, what is known of it, where it is, and what else is to be said."""
+    """One part in the review of a file: its state, its places and a note."""
 
     part: Part
     state: State
@@ -557,7 +578,7 @@ class Row:
 
 
 def review(contents: Contents) -> tuple[Row, ...]:
-    """Every part of a file that is looked at alone, in the order of `Part`."""
+    """Return a row for every part, in the order of `Part`, for a file that is looked at alone."""
     known_lacks = {lack.part: lack for lack in lacks(contents, needs_of_file(contents))}
     return tuple(_row(contents, part, known_lacks.get(part)) for part in Part)
 

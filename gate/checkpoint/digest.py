@@ -1,4 +1,4 @@
-"""The digest of a whole state: every leaf, the root of each part, and the root over all."""
+"""The digest of a whole state: a digest for every leaf, a root for each part, and one over all."""
 
 from __future__ import annotations
 
@@ -30,19 +30,22 @@ from gate.errors import EvidenceError
 from gate.text.untrusted_text import short_text
 
 MAX_LEAVES = 1_000_000
-# A manifest lists the leaves of several states, each under a prefix that its own file does not
-# have: what the gate captured on rank 0, and what the script saved.
+# A manifest lists the leaves of several states: what the gate captured on rank 0, and what the
+# script saved. Each state has a prefix, which the paths in its own file do not have.
 CAPTURED: Final = "state"
 SAVED: Final = "checkpoint"
-# a leaf of either, by what stands before its own path
+# match the prefix of a captured leaf and of a saved leaf
 CAPTURED_LEAF: Final = re.compile(rf"{CAPTURED}(?=[^A-Za-z0-9_.-]|\Z)")
 SAVED_LEAF: Final = re.compile(rf"{SAVED}(?=[^A-Za-z0-9_.-]|\Z)")
-# the prefix of a leaf's own path, which names its part
+# the prefix before a leaf's own path, whose keys decide the part
 PREFIX: Final = re.compile(r"^(?:state(?:\.rank\d+)?|checkpoint)(?=[^A-Za-z0-9_.-]|\Z)")
 
 
 class LeafDigest(NamedTuple):
-    """One leaf: `kind` is a tensor's dtype or a value's kind; a value has no shape."""
+    """The digest of one leaf.
+
+    `kind` is a tensor's dtype or a value's kind. A value has no shape.
+    """
 
     path: str
     part: str
@@ -54,7 +57,7 @@ class LeafDigest(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roots:
-    """The root over everything and that of each part, as hexadecimal."""
+    """The root over everything and the root of each part, in hexadecimal."""
 
     whole: str
     parts: dict[str, str]
@@ -62,7 +65,7 @@ class Roots:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateDigest:
-    """What `repro-gate digest` prints; leaves are sorted by path."""
+    """The result that `repro-gate digest` prints; leaves are sorted by path."""
 
     algorithm: str
     format: str
@@ -79,11 +82,11 @@ def digest_state(
     threads: int | None = None,
     max_bytes: int | None = None,
 ) -> StateDigest:
-    """Digest every leaf that no exclusion takes out.
+    """Return the digest of every leaf that no exclusion leaves out.
 
-    `max_bytes` bounds the logical bytes of all tensors together, since a small file can describe
-    huge views. Raises `EvidenceError` for that, for a path that occurs twice, and for whatever is
-    wrong with the bytes.
+    `max_bytes` limits the bytes of all tensors together as they are hashed: a small file can
+    describe huge views. Raises `EvidenceError` if this limit is exceeded, if a path occurs twice,
+    and if the bytes cannot be read.
     """
     with gc_paused():
         kept, excluded = without_excluded(content.leaves, exclusions)
@@ -103,7 +106,7 @@ def digest_state(
 
 
 def roots_of(leaves: Iterable[LeafDigest]) -> Roots:
-    """The roots over any leaves with distinct paths."""
+    """Return the roots over leaves with distinct paths."""
     by_part: dict[str, list[tuple[str, bytes]]] = {part: [] for part in PARTS}
     for path, part, _, _, _, digest in leaves:
         by_part[part].append((path, digest))
@@ -119,37 +122,37 @@ class ListedLeaf(Protocol):
 
     @property
     def name(self) -> str:
-        """Prefix and path."""
+        """The prefix and the path of the leaf."""
         ...
 
     @property
     def dtype(self) -> str:
-        """The type of a tensor, the kind of a value."""
+        """The dtype of a tensor, or the kind of a value."""
         ...
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a tensor."""
+        """The shape of a tensor; a value has an empty one."""
         ...
 
     @property
     def sha256(self) -> str:
-        """The digest of the leaf."""
+        """The digest of the leaf in hexadecimal."""
         ...
 
 
 def captured_digest(listed: Iterable[ListedLeaf]) -> str:
-    """The one number that people are shown for a state; empty where nothing was captured.
+    """Return the one digest that people are shown for a state, or an empty text without a state.
 
-    `repro-gate digest package.tar` prints it first. A manifest's own root, over every rank and what
-    the script saved too, is that of no file, so nobody could find a state by it.
+    `repro-gate digest package.tar` prints this digest first. The manifest's own root covers every
+    rank and the saved state too. No file has that digest, so nobody could find a state by it.
     """
     roots = roots_below(listed, CAPTURED_LEAF)
     return "" if roots is None else roots.whole
 
 
 def roots_below(listed: Iterable[ListedLeaf], prefix: re.Pattern[str]) -> Roots | None:
-    """The roots of the leaves under a prefix, which is cut off; None where there are none."""
+    """Return the roots of the leaves under a prefix, which is removed, or None without any leaf."""
     leaves = [
         _listed(prefix.sub("", leaf.name, count=1), leaf)
         for leaf in listed
@@ -157,17 +160,18 @@ def roots_below(listed: Iterable[ListedLeaf], prefix: re.Pattern[str]) -> Roots 
     ]
     if not leaves:
         return None
-    # without the prefix another character decides: `/` sorts before `[`
+    # Without the prefix the order changes: the first character after it decides, and `/` sorts
+    # before `[`.
     return roots_of(sorted(leaves, key=attrgetter("path")))
 
 
 def roots_of_listed(listed: Iterable[ListedLeaf]) -> Roots:
-    """The roots over every leaf of a manifest, under the names that it has there."""
+    """Return the roots over every leaf of a manifest, under the names in the manifest."""
     return roots_of(_listed(leaf.name, leaf) for leaf in listed)
 
 
 def is_weight(name: str, dtype: str) -> bool:
-    """Whether a leaf of a manifest is a weight or a buffer of a model."""
+    """Return whether a leaf of a manifest is a weight or a buffer of a model."""
     is_tensor = dtype[:1].isupper() and dtype != RAW_DTYPE
     return is_tensor and part_of(PREFIX.sub("", name), dtype, tensor=True) == MODEL
 
@@ -185,7 +189,10 @@ def _listed(path: str, leaf: ListedLeaf) -> LeafDigest:
 
 
 def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
-    """Refuse too many leaves, a path that occurs twice (they are sorted), too many bytes."""
+    """Refuse too many leaves, a path that occurs twice, and tensors that are too large together.
+
+    The leaves must be sorted by path.
+    """
     if len(leaves) > MAX_LEAVES:
         raise EvidenceError(f"{shown}: more than {MAX_LEAVES:,} tensors and values")
     before = None
@@ -195,7 +202,8 @@ def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> N
             raise EvidenceError(f"{shown}: {short_text(leaf.path)} occurs twice")
         before = leaf.path
         if isinstance(leaf, TensorLeaf):
-            # the logical bytes: an expanded view of one element may be a terabyte to hash
+            # Count the elements that are hashed: an expanded view of a single element may be a
+            # terabyte.
             total += leaf.source.size_bytes
     if max_bytes is not None and total > max_bytes:
         raise EvidenceError(

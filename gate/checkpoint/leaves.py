@@ -1,10 +1,11 @@
-"""What every format is read into: named leaves, whose bytes are fetched when asked for.
+"""The common form of every format: named leaves, whose bytes are read only when asked for.
 
-Both checkpoint readers speak this one vocabulary, so the same weights have the same digests however
-they were saved. `RAW` is our own, for whole files; `F4_X2` is a byte with two numbers, where
-safetensors counts the numbers (`F4`).
+All checkpoint readers use these dtypes and kinds, so equal weights have equal digests however they
+were saved. `RAW` is our own dtype, for whole files. `F4_X2` is a byte with two 4-bit numbers, as
+torch counts them; safetensors counts the numbers (`F4`).
 
-Named tuples, not data classes: a checkpoint may hold hundreds of thousands of them.
+The leaves are named tuples and not data classes, because a checkpoint may have hundreds of
+thousands of them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ ELEMENT_BYTES: Final = {
     "C128": 16,
 }
 COMPLEX_DTYPES: Final = frozenset(("C32", "C64", "C128"))
-# The bytes of a file whose content is not understood.
+# the dtype of a file whose content is not understood
 RAW_DTYPE: Final = "RAW"
 
-# `torch.<name>` in a pickle.
+# the names `torch.<name>` of dtypes in a pickle
 TORCH_DTYPES: Final = {
     "bool": "BOOL",
     "uint8": "U8",
@@ -69,7 +70,7 @@ TORCH_DTYPES: Final = {
     "float4_e2m1fn_x2": "F4_X2",
 }
 
-# `torch.<name>` as the type of a storage; UntypedStorage counts bytes.
+# the names `torch.<name>` of storage types; UntypedStorage counts bytes
 TORCH_STORAGES: Final = {
     "UntypedStorage": "U8",
     "BoolStorage": "BOOL",
@@ -86,7 +87,7 @@ TORCH_STORAGES: Final = {
     "ComplexDoubleStorage": "C128",
 }
 
-# The integers that quantized storages hold, each in a whole number of bytes.
+# quantized storages contain integers, each in a whole number of bytes
 QUANTIZED_STORAGES: Final = {"QInt8Storage": "I8", "QUInt8Storage": "U8", "QInt32Storage": "I32"}
 
 
@@ -94,28 +95,28 @@ PIECE_BYTES = 1024 * 1024
 
 
 class TensorSource(Protocol):
-    """The logical bytes of a tensor: elements in row-major order, little-endian."""
+    """The bytes of a tensor's elements: row-major order, little-endian."""
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
         ...
 
     @property
     def identity(self) -> Hashable:
-        """Equal for sources of the same bytes, so that shared ones are hashed once."""
+        """A key that is equal for sources of the same bytes, so that they are hashed once."""
         ...
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """All bytes in order, in pieces of `size` (the last may be shorter).
+        """Yield all bytes in order, in pieces of `size` bytes; the last one may be shorter.
 
-        A piece is valid until the next one is taken.
+        A piece is valid only until the next one is taken.
         """
         ...
 
 
 class FileSpan(NamedTuple):
-    """Bytes that lie together in one file."""
+    """Consecutive bytes of one file."""
 
     opened: UntrustedFile
     start: int
@@ -123,13 +124,13 @@ class FileSpan(NamedTuple):
 
     @property
     def identity(self) -> Hashable:
-        """The place."""
-        # an id may be given again after its file is gone; these stay open as long as their leaves
-        # live
+        """The place in the file."""
+        # Python may reuse an id after its object is gone. These files stay open as long as their
+        # leaves exist.
         return id(self.opened), self.start, self.size_bytes
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`; memory is one piece."""
+        """Yield pieces as `TensorSource` does; only one piece is in memory."""
         buffer = memoryview(bytearray(min(size, self.size_bytes)))
         for start in range(0, self.size_bytes, size):
             view = buffer[: min(size, self.size_bytes - start)]
@@ -138,13 +139,13 @@ class FileSpan(NamedTuple):
 
 
 class HeldBytes(NamedTuple):
-    """Bytes that stand inside another structure and are in memory already."""
+    """Bytes that are inside another structure, and in memory already."""
 
     data: bytes
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
         return len(self.data)
 
     @property
@@ -153,14 +154,14 @@ class HeldBytes(NamedTuple):
         return self.data
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`."""
+        """Yield pieces as `TensorSource` does."""
         view = memoryview(self.data)
         for start in range(0, len(view), size):
             yield view[start : start + size]
 
 
 class TensorLeaf(NamedTuple):
-    """A tensor under its path; `dtype` is a name of `dtypes.ELEMENT_BYTES`, or `RAW`."""
+    """A tensor at its path; `dtype` is a key of `ELEMENT_BYTES`, or `RAW`."""
 
     path: str
     dtype: str
@@ -169,7 +170,7 @@ class TensorLeaf(NamedTuple):
 
 
 class ValueLeaf(NamedTuple):
-    """A plain value under its path; `kind` and `data` are those of docs/digest.md."""
+    """A plain value at its path; docs/digest.md defines `kind` and `data`."""
 
     path: str
     kind: str
@@ -180,12 +181,12 @@ Leaf = TensorLeaf | ValueLeaf
 
 
 def is_tensor(leaf: Leaf) -> bool:
-    """Whether a leaf holds numbers; a file whose content is not understood holds none."""
+    """Return whether a leaf contains numbers; a file of unknown content does not."""
     return isinstance(leaf, TensorLeaf) and leaf.dtype != RAW_DTYPE
 
 
 def kind_of(leaf: Leaf) -> str:
-    """The dtype of a tensor, the kind of a value."""
+    """Return the dtype of a tensor, or the kind of a value."""
     return leaf.dtype if isinstance(leaf, TensorLeaf) else leaf.kind
 
 
@@ -193,9 +194,9 @@ def kind_of(leaf: Leaf) -> str:
 class StateContent:
     """A checkpoint as leaves with distinct paths, in no particular order.
 
-    `shown` names it in errors, `format` what was recognised, `notes` are sentences about what a
-    reader should know. `parameter_names` has, for the place of a parameter's state in an optimizer,
-    the leaf that is the parameter: for a reader only.
+    `shown` is its name in errors, and `format` the detected format. `notes` are sentences for the
+    reader of a report. `parameter_names` maps the place of a parameter's optimizer state to the
+    leaf that is the parameter; it is for readers only.
     """
 
     shown: str

@@ -1,21 +1,22 @@
-"""Numbers of tensors in one pass: which are not finite, and sketches of their distance.
+"""Count NaN and infinity in tensors, and compute sketches that estimate how far tensors are apart.
 
-Most states hold none, so each piece is added up first: a sum of numbers is finite unless one of
-them is not, or they run over. Only then are elements looked at one by one. Bit patterns of the
+Most states have no such elements, so each piece is summed first. The sum is finite unless an
+element is not finite or the sum overflows. Only then are the elements counted. Bit patterns of the
 narrow types: P. Micikevicius and others, FP8 Formats for Deep Learning, 2022; the FNUZ types as
 StableHLO specifies them; E8M0 in OCP Microscaling Formats 1.0.
 
-A baseline keeps digests, and two digests say only that something differs. A sketch costs 136 bytes.
-The first 16 numbers are linear, so the difference of two sketches is the sketch of the difference:
-each element goes into one of 16 sums under a fixed random sign, and the squares of the sums add up
-to the squared norm in the mean (M. Charikar and others, Finding Frequent Items in Data Streams,
-2002). A tensor of 16 elements or fewer is its own sketch, and a scaled tensor has its exact
-distance; otherwise the estimate of a norm is within a factor of 2 in 999 of 1,000 cases.
+A baseline keeps digests, and two digests say only that something differs. A sketch of 136 bytes
+says by how much. Its first 16 numbers are linear, so the difference of two sketches is the sketch
+of the difference. Each element is added to one of 16 sums with a fixed random sign, and the squares
+of the sums add up to the squared norm on average (M. Charikar and others, Finding Frequent Items in
+Data Streams, 2002). A tensor of up to 16 elements is its own sketch, and the distance to a scaled
+copy is exact. For all others the estimate of a norm is within a factor of 2 in 999 of 1,000 cases.
 
-The signs are known, so weights with the same sums can be constructed. The norms of the 16
-groups, and the least and the largest number, are no sums: what two tensors differ by in these
-bounds their distance from below (the triangle inequality), so no honest result is farther by them.
-Weights that were made to agree in all of it still pass, such as two that changed places.
+The signs are public, so somebody can construct different weights with the same sums. The norms of
+the 16 groups and the smallest and largest number are therefore part of the sketch. They are not
+linear: by the triangle inequality, their differences only bound the distance from below. So they
+never make an honest result look farther away than it is. Weights that were made to agree in all of
+these numbers still pass, such as two swapped weights.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Pieces = NDArray[Any]
 NUMPY_FLOATS: Final = {
     "F16": "<f2", "F32": "<f4", "F64": "<f8", "C32": "<f2", "C64": "<f4", "C128": "<f8",
 }  # fmt: skip
-# of the others: the type of their bits, the bits of an infinity or NaN, those of infinity alone
+# For types that NumPy lacks: the type of their bits, the exponent bits (all set for infinity and
+# NaN), and the bits of infinity alone.
 MASKED: Final = {"BF16": ("<u2", 0x7F80, 0x7F80), "F8_E5M2": ("u1", 0x7C, 0x7C)}
 NAN_PATTERNS: Final = {
     "F8_E4M3": (0x7F, 0xFF),
@@ -51,7 +53,7 @@ FLOAT_VALUE = "float"
 
 
 class NotFiniteLeaf(NamedTuple):
-    """A leaf that holds such elements, and how many of each kind."""
+    """A leaf with NaN or infinity, and the number of each."""
 
     path: str
     nan: int
@@ -61,11 +63,11 @@ class NotFiniteLeaf(NamedTuple):
 def not_finite_leaves(
     leaves: Sequence[Leaf], threads: int, *, sentinels: bool = False
 ) -> tuple[NotFiniteLeaf, ...]:
-    """Every leaf with a NaN or an infinity, sorted by path; equal sources are counted once.
+    """Return every leaf with a NaN or an infinity, sorted by path.
 
-    With `sentinels` an infinity outside model, optimizer and random state is passed over: in what
-    scripts save, schedulers and callbacks write it for "no best value yet". Raises whatever reading
-    the sources raises.
+    Sources of the same bytes are counted once. With `sentinels`, an infinity outside model,
+    optimizer and random state is ignored: in checkpoints of scripts, schedulers and callbacks write
+    it for "no best value yet". Raises any error of reading the sources.
     """
     counts: dict[Hashable, tuple[int, int]] = {}
     places: list[tuple[str, Hashable]] = []
@@ -78,7 +80,7 @@ def not_finite_leaves(
                 counts[key] = not_finite
                 places.append((leaf.path, key))
         elif _is_float(leaf.dtype):
-            # with the type: one storage may be looked at as two
+            # the key includes the dtype, because one storage may be viewed as two types
             key = (leaf.source.identity, leaf.dtype)
             if key not in counts:
                 counts[key] = (0, 0)
@@ -125,11 +127,12 @@ def _counted(dtype: str, piece: memoryview) -> tuple[int, int]:
     if dtype in MASKED:
         stored, exponent, infinity = MASKED[dtype]
         bits = np.frombuffer(piece, stored)
-        # as integers, since NumPy lacks these types: all exponent bits set is NaN or infinity
+        # Compare bits as integers, because NumPy lacks these types. NaN and infinity have all
+        # exponent bits set.
         special = int(np.count_nonzero((bits & exponent) == exponent))
         if not special:
             return 0, 0
-        # without the sign bit: both infinities
+        # without the sign bit, to count both infinities
         magnitude = bits & np.iinfo(bits.dtype).max >> 1
         infinite = int(np.count_nonzero(magnitude == infinity))
         return special - infinite, infinite
@@ -139,17 +142,18 @@ def _counted(dtype: str, piece: memoryview) -> tuple[int, int]:
 
 def _of_floats(numbers: Pieces) -> tuple[int, int]:
     with np.errstate(all="ignore"):
-        # a sum of float16 in float16 runs over at 65,504, and every large tensor would be looked at
-        # twice
+        # A float16 sum overflows at 65,504. Without float32, every large tensor would be read
+        # twice.
         if np.isfinite(numbers.sum(dtype=np.float32 if numbers.itemsize == 2 else None)):  # noqa: PLR2004 - bytes of float16
             return 0, 0
     return int(np.count_nonzero(np.isnan(numbers))), int(np.count_nonzero(np.isinf(numbers)))
 
 
 SUMS: Final = 16
-# the sums, the norm of each group, the least and the largest number
+# the numbers in a sketch: the sums, the norms of the groups, the smallest and the largest number
 FIGURES: Final = 2 * SUMS + 2
-# elements that share one pattern of signs; each block turns the signs of its sums again
+# The number of elements that share one pattern of signs. Each block also has random signs for its
+# sums.
 BLOCK: Final = 64 * 1024
 STORED: Final = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"}
 LARGEST: Final = float(np.finfo(np.float32).max)
@@ -159,10 +163,10 @@ Figures = tuple[float, ...]
 
 
 def sketches(leaves: Sequence[Leaf], threads: int, most: int) -> dict[str, str]:
-    """The sketch of each weight and buffer of floating-point numbers, by its path.
+    """Return the sketch of each floating-point weight and buffer, by its path.
 
-    At most `most` of them, in the order given. One with a number that is not finite has
-    none. Raises whatever reading the sources raises.
+    The result has at most `most` different sketches, in the order of the leaves. A leaf with a
+    number that is not finite has none. Raises any error of reading the sources.
     """
     by_key: dict[Hashable, str] = {}
     places: dict[str, Hashable] = {}
@@ -182,16 +186,20 @@ def sketches(leaves: Sequence[Leaf], threads: int, most: int) -> dict[str, str]:
 
 
 def is_sketched(path: str, dtype: str) -> bool:
-    """Whether the leaf at this path, without a prefix, is of the kind that has one."""
+    """Return whether a leaf at this path, given without prefix, is of a kind that has a sketch."""
     return dtype in STORED and part_of(path, dtype, tensor=True) == MODEL
 
 
 def relative_distance(left: str, right: str) -> float | None:
-    """The norm of the difference over the larger norm, 0 to 2; None where a sketch is missing."""
+    """Return the estimated norm of the difference over the larger norm, from 0 to 2.
+
+    The result is None if a sketch is missing.
+    """
     if not left or not right:
         return None
     first, second = _unpacked(left), _unpacked(right)
-    # a NaN is larger than no limit, so a sketch that was edited would be near to all
+    # NaN compares as false with every limit. Without this check, an edited sketch would be near to
+    # everything.
     if not all(map(math.isfinite, (*first, *second))):
         return 2.0
     distance = max(_by_sums(first[:SUMS], second[:SUMS]), _at_least(first[SUMS:], second[SUMS:]))
@@ -200,12 +208,12 @@ def relative_distance(left: str, right: str) -> float | None:
 
 def _by_sums(left: Figures, right: Figures) -> float:
     larger = max(math.hypot(*left), math.hypot(*right))
-    # divided first: the sum of two finite norms may not be finite
+    # divide first: a difference of two finite numbers may overflow
     return math.hypot(*(a / larger - b / larger for a, b in _pairs(left, right))) if larger else 0.0
 
 
 def _at_least(left: Figures, right: Figures) -> float:
-    """What the norms of groups, and the two ends, bound the distance by."""
+    """Return a lower bound of the distance, from the norms of the groups and the two extremes."""
     larger = max(math.hypot(*left[:SUMS]), math.hypot(*right[:SUMS]))
     if not larger:
         return 0.0
@@ -223,7 +231,7 @@ def _unpacked(sketch: str) -> Figures:
 
 @dataclass(slots=True)
 class _Figures:
-    """What a sketch is made of, block by block."""
+    """The numbers of a sketch while blocks are added."""
 
     sums: Numbers = field(default_factory=lambda: np.zeros(SUMS))
     squares: Numbers = field(default_factory=lambda: np.zeros(SUMS))
@@ -231,7 +239,7 @@ class _Figures:
     largest: float = -math.inf
 
     def packed(self) -> str:
-        """The sketch in hexadecimal; empty for what no float32 holds."""
+        """Return the sketch as hexadecimal, or an empty text if float32 cannot hold a number."""
         figures = np.concatenate((self.sums, np.sqrt(self.squares), (self.least, self.largest)))
         if not np.isfinite(figures).all() or float(np.abs(figures).max()) > LARGEST:
             return ""
@@ -244,7 +252,8 @@ def _sketch_into(by_key: dict[Hashable, str], key: Hashable, leaf: TensorLeaf) -
     held = bytearray()
     number = 0
     for piece in leaf.source.pieces(width):
-        # most pieces are whole blocks; what is in several files may come in others
+        # Most pieces are whole blocks. A tensor that is spread over files may come in pieces of
+        # other sizes.
         if not held and len(piece) == width:
             _add(figures, _numbers(leaf.dtype, piece), number)
             number += 1
@@ -262,13 +271,17 @@ def _sketch_into(by_key: dict[Hashable, str], key: Hashable, leaf: TensorLeaf) -
 def _numbers(dtype: str, data: memoryview | bytearray) -> Numbers:
     stored: NDArray[Any] = np.frombuffer(data, STORED[dtype])
     if dtype == "BF16":
-        # the upper half of a float32
+        # a bfloat16 is the upper half of a float32
         stored = (stored.astype("<u4") << 16).view("<f4")
     return stored.astype(np.float64)
 
 
 def _add(figures: _Figures, numbers: Numbers, block: int) -> None:
-    """Element i of a block belongs to sum i modulo 16, so a small tensor is its own sketch."""
+    """Add one block of numbers to the figures.
+
+    Element i of a block belongs to sum i modulo 16, so a tensor of up to 16 elements is its own
+    sketch.
+    """
     with np.errstate(all="ignore"):
         figures.least = min(figures.least, float(numbers.min()))
         figures.largest = max(figures.largest, float(numbers.max()))
@@ -276,7 +289,8 @@ def _add(figures: _Figures, numbers: Numbers, block: int) -> None:
         rows, rest = numbers[:whole].reshape(-1, SUMS), numbers[whole:]
         figures.squares += np.einsum("ij,ij->j", rows, rows)
         figures.squares[: len(rest)] += rest * rest
-        # in place: `rows` and `rest`, which are views, have the signs too; the squares are done
+        # In place: `rows` and `rest` are views and get the signs too. The squares are already
+        # computed.
         numbers *= _signs(0)[: len(numbers)]
         turned = rows.sum(axis=0)
         turned[: len(rest)] += rest
@@ -285,7 +299,7 @@ def _add(figures: _Figures, numbers: Numbers, block: int) -> None:
 
 @lru_cache(maxsize=2)
 def _signs(number: int) -> Numbers:
-    """Signs that every machine and every version draws alike: +1 or -1 for each bit of a hash."""
+    """Return signs (+1 or -1) from the bits of a hash, which are the same on every machine."""
     length = BLOCK if number == 0 else SUMS
     bits = shake_256(b"repro-gate sketch %d" % number).digest(length // 8)
     drawn = np.unpackbits(np.frombuffer(bits, np.uint8)).astype(np.float64)

@@ -1,9 +1,10 @@
-"""Which part of a state a leaf belongs to, and which leaves a digest leaves out.
+"""Decide which part of a state a leaf belongs to, and which leaves a digest leaves out.
 
-The table is made of the keys that real checkpoints use: PyTorch's own examples, Lightning, the
-Hugging Face trainers, timm, nanoGPT, DiT, detectron2, Composer, and pairs of adversaries.
+The words in the tables are keys of real checkpoints: PyTorch's own examples, Lightning, the Hugging
+Face trainers, timm, nanoGPT, DiT, detectron2, Composer, and GANs. docs/digest.md
+specifies the rules.
 
-A pattern is a path in which `*` stands for anything but a slash and `**` for anything at all.
+A pattern is a path in which `*` stands for any text without a slash and `**` for any text.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from gate.text.untrusted_text import short_text
 MODEL, OPTIMIZER, RANDOM, OTHER = "model", "optimizer", "random", "other"
 PARTS = (MODEL, OPTIMIZER, RANDOM, OTHER)
 KEYS = re.compile(r"/([^/\[{<]*)")
-# The words of snake_case, camelCase and capitals: `lr_scheduler`, `lrScheduler`, `EMAModel`.
+# splits snake_case, camelCase and capitals: `lr_scheduler`, `lrScheduler`, `EMAModel`
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-# `state_dict()` of every torch optimizer has these two, whatever the script calls it.
+# every torch optimizer's `state_dict()` has these two keys, under any name of the optimizer
 INSIDE_AN_OPTIMIZER = re.compile(r"/param_groups(?:$|\[)|/state\{")
 
 OPTIMIZER_NAMES = ("optim.", "optimizer.")
 
-# In the order in which they are asked.
+# the words by part, in the order in which `_ASKED` tests them
 SETTINGS_WORDS: Final = frozenset({
     "args", "arguments", "cfg", "config", "configs", "hparams", "hyper", "kwargs", "settings",
 })  # fmt: skip
@@ -47,18 +48,19 @@ PROGRESS_WORDS: Final = frozenset({
 
 
 def part_of(path: str, kind: str, *, tensor: bool) -> str:
-    """The part of the leaf at `path`: the first key that tells one decides.
+    """Return the part that the leaf at `path` belongs to: the first key that names a part decides.
 
-    Without such a key a tensor is the model's and a value is `other`. `kind` is the leaf's dtype
-    or kind.
+    If no key does, a tensor belongs to `model` and a value to `other`. `kind` is the dtype of a
+    tensor or the kind of a value.
     """
-    # looking for a text costs much less than an expression, and most paths hold none of them
+    # A substring test costs much less than a regular expression, and most paths contain neither.
     seldom = "/param_groups" in path or "/state{" in path
     if seldom and INSIDE_AN_OPTIMIZER.search(path):
         return OPTIMIZER
     above, _, last = path.rpartition("/")
     if _is_plain_dotted(last) and not _tells(above):
-        # most leaves: a parameter in a dictionary that has many of them
+        # Fast path for most leaves: parameters in one dictionary. `_tells` is cached, so the keys
+        # above are looked at once.
         return MODEL if tensor else OTHER
     for match in KEYS.finditer(path):
         part = _part_of_dotted(match[1]) if "." in match[1] else _part_of_key(match[1])
@@ -71,41 +73,44 @@ def part_of(path: str, kind: str, *, tensor: bool) -> str:
 
 
 def _is_plain_dotted(last: str) -> bool:
-    """Whether the last part of a path is a key with a dot, and one that tells nothing."""
+    """Return whether the last key is a parameter's name, which says nothing about the part."""
     if "." not in last or last.startswith(OPTIMIZER_NAMES):
         return False
     return "[" not in last and "{" not in last and "<" not in last
 
 
 def _holds_options(path: str, end: int) -> bool:
-    """`opt` is an optimizer or a namespace of options; only the first has a state."""
+    """Return whether the key `opt` means options; only an optimizer has a state or groups below."""
     return not path.startswith(("/state", "/param_groups"), end)
 
 
 def _part_of_leaf(key: str, part: str, *, plain: bool) -> str:
-    """The part of a leaf that lies at the telling key itself."""
+    """Return the part of a leaf that is directly at the deciding key."""
     if key == "generator":
-        # what torch.Generator.get_state() gives; a network of this name has keys below
+        # torch.Generator.get_state(); a network called `generator` has keys below this one
         return RANDOM
-    # `model_name` tells of a model and is none
+    # a plain value such as `model_name` mentions a model and is not part of one
     return OTHER if plain and part in {MODEL, OPTIMIZER} else part
 
 
 def _part_of_dotted(key: str) -> str | None:
-    """A key with a dot is a parameter's name and tells nothing, but for two."""
+    """Return the part that a key with a dot names, or None.
+
+    It is a parameter's name and names no part, unless it begins with an optimizer's name.
+    """
     return OPTIMIZER if key.startswith(OPTIMIZER_NAMES) else None
 
 
 @lru_cache(maxsize=4096)
 def _tells(above: str) -> bool:
-    """Whether any key of a path tells a part."""
+    """Return whether any key of a path names a part."""
     keys = KEYS.findall(above)
     return any(_part_of_dotted(key) if "." in key else _part_of_key(key) for key in keys)
 
 
 @lru_cache(maxsize=4096)
 def _part_of_key(key: str) -> str | None:
-    """What one key without a dot tells."""
+    """Return the part that a key without a dot names, or None."""
     words = frozenset(word.lower() for word in WORDS.findall(key))
     if any(word == "opt" or word.startswith("optim") for word in words):
         words |= {"optimizer"}
@@ -114,8 +119,8 @@ def _part_of_key(key: str) -> str | None:
     return next((part for known, part in _ASKED if words & known), None)
 
 
-# Names combine, so the order decides: `optimizer_config` holds settings, `model_optimizer` is an
-# optimizer, `ema_scheduler` is a schedule and no averaged model.
+# Words combine, so the order matters: `optimizer_config` contains settings, `model_optimizer` is an
+# optimizer, and `ema_scheduler` is a schedule and not an averaged model.
 _ASKED: Final = (
     (SETTINGS_WORDS, OTHER),
     (frozenset({"optimizer"}), OPTIMIZER),
@@ -130,7 +135,8 @@ MACHINE_PLACE = "a path on the machine that saved it"
 WALL_CLOCK = "a time of day or a duration"
 EVENTS = "TensorBoard's events, which hold times and the name of the machine"
 SOFTWARE = "a version of the software, which the environment lists"
-# Names alone mislead: `drop_path` is a rate, `embed_time` a switch, `lead_time` a number of steps.
+# The rules are limited to kinds, because names alone mislead: `drop_path` is a rate, `embed_time` a
+# switch, `lead_time` a number of steps.
 TEXTS = frozenset(("none", "text", "bytes", "name", "object"))
 CLOCKS = TEXTS | {"float"}
 CLOCKS_AND_COUNTS = CLOCKS | {"int"}
@@ -138,9 +144,10 @@ CLOCKS_AND_COUNTS = CLOCKS | {"int"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exclusion:
-    """A pattern and why it is left out; of `kinds` only, where those are given.
+    """A pattern of paths that a digest leaves out, and the reason.
 
-    The patterns that come with us name their kinds, and but for one never that of a tensor.
+    If `kinds` is set, only leaves of these kinds are left out. The built-in rules always set it.
+    All but one of them spare tensors.
     """
 
     pattern: str
@@ -150,15 +157,15 @@ class Exclusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excluded:
-    """What a pattern has left out."""
+    """How many leaves a pattern has left out."""
 
     pattern: str
     reason: str
     leaves: int
 
 
-# Objects that are such a place, time or version. Any other is kept, whatever its key is called:
-# making it may run code.
+# Classes of objects that are paths, times or versions. An object of any other class is kept under
+# any key, because creating it may run code.
 PATHS: Final = frozenset({
     f"{module}:{name}" for module in ("pathlib", "pathlib._local") for name in (
         "Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath",
@@ -171,7 +178,7 @@ PLACES_AND_TIMES: Final = PATHS | {
     "zoneinfo:ZoneInfo._unpickle",
 }  # fmt: skip
 NOTES: Final = "what torch.compile has noted of a tensor"
-# The range of a size, as torch.compile notes it.
+# the range of a size that torch.compile notes
 _RANGE: Final = "torch._dynamo.decorators:_DimRange"
 _DEFAULTS: tuple[tuple[str, frozenset[str], tuple[str, ...]], ...] = (
     (
@@ -191,7 +198,8 @@ _DEFAULTS: tuple[tuple[str, frozenset[str], tuple[str, ...]], ...] = (
     (WALL_CLOCK, CLOCKS_AND_COUNTS, ("timestamp", "*_timestamp", "*_wct")),
     (SOFTWARE, TEXTS, ("version", "*_version", "*_commit_hash")),
 )  # fmt: skip
-# The value itself, members of a sequence, and what an object such as a path or a date was made of.
+# suffixes for the value itself, members of a sequence, and what an object such as a path is made
+# from
 BELOW = ("", "[**", "/~**")
 DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = (
     *(
@@ -209,7 +217,8 @@ DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = (
         for below in ("", "/~**")
     ),
     Exclusion(pattern="**/events.out.tfevents*", reason=EVENTS, kinds=frozenset((RAW_DTYPE,))),
-    # scores under the names of files, so even the tensors among them move with the folder
+    # The keys are file names, so the path of each score changes with the folder. The scores may be
+    # tensors, so this rule covers them too.
     *(
         Exclusion(
             pattern=f"/callbacks/**/best_k_models{below}",
@@ -222,17 +231,17 @@ DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = (
 
 
 HARMLESS: Final = PLACES_AND_TIMES | {_RANGE}
-# Classes of these need no remark, and neither do plain values of Python's own.
+# objects of these packages need no note, and neither do Python's own plain values
 USUAL_PACKAGES: Final = frozenset(("collections", "numpy", "torch"))
 USUAL: Final = HARMLESS | {f"builtins:{name}" for name in ("complex", "range", "slice")}
 MAX_CALLS: Final = 5
 STEPS: Final = re.compile(r"[/\[{<]")
-# No kind of a leaf: what rules with kinds never fit.
+# not the kind of any leaf, so rules with kinds never match it
 CALLED: Final = "call"
 
 
 def compiled(pattern: str) -> str:
-    """The pattern as a regular expression for a whole path."""
+    """Return the pattern as a regular expression for a whole path."""
     parts = re.split(r"(\*\*|\*)", pattern)
     return "".join({"**": ".*", "*": "[^/]*"}.get(part) or re.escape(part) for part in parts)
 
@@ -240,10 +249,14 @@ def compiled(pattern: str) -> str:
 def without_excluded(
     leaves: Iterable[Leaf], exclusions: Sequence[Exclusion]
 ) -> tuple[list[Leaf], tuple[Excluded, ...]]:
-    """The leaves that count, and how many each pattern has left out; the first that fits counts."""
+    """Return the leaves that count, and how many leaves each pattern has left out.
+
+    If several patterns match a leaf, the first one counts.
+    """
     leaves = list(leaves)
     matcher = _Matcher(exclusions)
-    # an object whose key calls it a place or a time, and which is none: it counts with all below
+    # objects whose key suggests a path or a time, and whose class is neither: they count, with
+    # everything below them
     called = {
         leaf.path
         for leaf in leaves
@@ -264,14 +277,14 @@ def without_excluded(
 
 
 class _Matcher:
-    """The first rule that fits, by one expression for all rules of a kind."""
+    """Finds the first rule that matches, with one regular expression for all rules of a kind."""
 
     def __init__(self, exclusions: Sequence[Exclusion]) -> None:
         self._exclusions = exclusions
         self._by_kind: dict[str, tuple[re.Pattern[str], list[Exclusion]]] = {}
 
     def rule(self, path: str, kind: str) -> Exclusion | None:
-        """The rule that takes out a leaf of a kind at a path."""
+        """Return the rule that leaves out a leaf of this kind at this path, or None."""
         if kind not in self._by_kind:
             fitting = [
                 rule for rule in self._exclusions if rule.kinds is None or kind in rule.kinds
@@ -281,24 +294,30 @@ class _Matcher:
         match = pattern.fullmatch(path) if rules else None
         if match is None or match.lastindex is None:
             return None
-        # patterns have no groups of their own, so the group that matched is the number of its rule
+        # patterns contain no groups, so the matched group has the number of its rule
         return rules[match.lastindex - 1]
 
 
 def _is_called(leaf: Leaf) -> bool:
-    """Whether a leaf is a class or function, or an object of one, that is no place and no time."""
+    """Return whether a leaf is a class, a function or an object.
+
+    The classes in `HARMLESS` (paths, times, versions) are excepted: they are only values.
+    """
     if not isinstance(leaf, ValueLeaf) or leaf.kind not in {"object", "name"}:
         return False
     return leaf.data.decode("utf-8", "replace") not in HARMLESS
 
 
 def _is_below(path: str, called: set[str]) -> bool:
-    """Whether one of these paths is above a path: what follows it is a step."""
+    """Return whether a path is below one of the `called` paths."""
     return any(path[: step.start()] in called for step in STEPS.finditer(path))
 
 
 def calls_told(leaves: Iterable[Leaf]) -> tuple[str, ...]:
-    """A sentence on what loading the file calls, other than torch, NumPy and containers, if any."""
+    """Return a sentence that names the code which loading the file would run, or nothing.
+
+    torch, NumPy and containers are not named.
+    """
     makers = {leaf.data for leaf in leaves if isinstance(leaf, ValueLeaf) and leaf.kind == "object"}
     names = sorted(
         name for maker in makers if not _is_usual(name := maker.decode("utf-8", "replace"))
@@ -312,12 +331,12 @@ def calls_told(leaves: Iterable[Leaf]) -> tuple[str, ...]:
 
 def _is_usual(maker: str) -> bool:
     module, _, name = maker.partition(":")
-    # a name with a dot may lead from a module of torch to any other: `torch.os.system`
+    # a dotted name may lead from a torch module to any other: `torch.os.system`
     own = module.partition(".")[0] in USUAL_PACKAGES and "." not in name
     return own or maker in USUAL
 
 
 def _expression(exclusions: Sequence[Exclusion]) -> re.Pattern[str]:
-    """One expression with a group for each pattern; without patterns it fits nothing."""
+    """Return one regular expression with a group for each pattern; without any, nothing matches."""
     groups = "|".join(f"({compiled(rule.pattern)})" for rule in exclusions)
     return re.compile(groups or r"(?!)", re.DOTALL)

@@ -1,9 +1,9 @@
-"""Walks an interpreted state and names each leaf by its path.
+"""Walk an interpreted state, and name each leaf by its path.
 
-`model` then `layer.weight` is `/model/layer.weight`; position 3 of a sequence is `[3]`, a key that
-is no text `{3}`, a member of a set `<3>`. In text keys `~` is written `~0`, `/` is `~1` (RFC 6901),
-`[` is `~2`, `{` is `~3` and `<` is `~4`, so no two places share a name.
-docs/digest.md specifies all of it.
+`layer.weight` in `model` is `/model/layer.weight`. Position 3 of a sequence is `[3]`, a key that is
+not text `{3}`, and a member of a set `<3>`. In text keys `~` is written `~0`, `/` is `~1` (RFC
+6901), `[` is `~2`, `{` is `~3` and `<` is `~4`, so no two places share a name. docs/digest.md
+specifies all of this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gate.text.untrusted_text import short_text
 
 
 def value_leaf(path: str, node: object) -> ValueLeaf:
-    """A plain value, an empty container, a name or an opaque object as a leaf."""
+    """Return a plain value, an empty container, a name or an opaque object as a leaf."""
     kind, data = _kind_and_bytes(node)
     return ValueLeaf(path, kind, data)
 
@@ -47,17 +47,17 @@ def value_leaf(path: str, node: object) -> ValueLeaf:
 def _kind_and_bytes(node: object) -> tuple[str, bytes]:  # noqa: PLR0911 - one line for each kind
     if node is None:
         return "none", b""
-    # before int, of which bool is a subclass: True and 1 are different values of a state
+    # `bool` is a subclass of `int`, and True and 1 are different values of a state
     if isinstance(node, bool):
         return "bool", bytes((node,))
     if isinstance(node, int):
-        # one bit more than the number needs, for its sign
+        # one bit more than the number needs, for the sign
         return "int", node.to_bytes(node.bit_length() // 8 + 1, "little", signed=True)
     if isinstance(node, float):
-        # the bits: they keep 0.0 and -0.0 apart, and one NaN from another
+        # the bits distinguish 0.0 from -0.0, and one NaN from another
         return "float", struct.pack("<d", node)
     if isinstance(node, str):
-        # a pickle can hold half a surrogate pair, which plain UTF-8 cannot write
+        # a pickle may contain half of a surrogate pair, which strict UTF-8 cannot encode
         return "text", node.encode("utf-8", "surrogatepass")
     if isinstance(node, bytes):
         return "bytes", node
@@ -69,7 +69,7 @@ def _kind_and_bytes(node: object) -> tuple[str, bytes]:  # noqa: PLR0911 - one l
 
 
 def _empty_kind(node: object) -> str:
-    """Containers are leaves only while they hold nothing."""
+    """Return the kind of an empty container; a container with members is not a leaf."""
     if isinstance(node, MapNode):
         return "empty map"
     return "empty set" if isinstance(node, SetNode) else "empty sequence"
@@ -80,12 +80,12 @@ REAL_DTYPES = frozenset(("F16", "BF16", "F32", "F64"))
 
 
 def node_leaves(root: object, source_of: SourceOf) -> list[Leaf]:
-    """Every leaf of a state; `source_of` tells where the bytes of a tensor lie.
+    """Return every leaf of a state; `source_of` returns the source of a tensor's bytes.
 
-    Raises `StateError` for a state that cannot be walked, and whatever `source_of` raises.
+    Raises `StateError` for a state that cannot be walked, and any error of `source_of`.
     """
     return [
-        # nearly all of a large state: a tensor whose bytes mean what they are
+        # fast path for nearly all leaves of a large state: a tensor without flipped signs
         TensorLeaf(path, node.dtype, node.shape, source_of(node))
         if type(node) is TensorNode and not node.conjugated and not node.negated
         else _leaf(path, node, source_of)
@@ -94,12 +94,12 @@ def node_leaves(root: object, source_of: SourceOf) -> list[Leaf]:
 
 
 def below(prefix: str, leaves: Iterable[Leaf]) -> list[Leaf]:
-    """The same leaves under another path."""
+    """Return the same leaves with a prefix before their paths."""
     return [leaf._replace(path=prefix + leaf.path) for leaf in leaves]
 
 
 def no_storages(tensor: TensorNode) -> TensorSource:
-    """The sources of a file that has no place for storages."""
+    """Raise `StateError`: the source of a tensor in a file format without storages."""
     del tensor
     raise fault("refers to a storage, but this file format has none")
 
@@ -122,12 +122,15 @@ def _held_source(tensor: HeldTensor) -> TensorSource:
 
 
 def _with_signs(tensor: TensorNode, source: TensorSource) -> TensorSource:
-    """The bytes that the tensor means: torch may only note that signs are to be flipped."""
+    """Return the bytes of the tensor's values.
+
+    Torch may store the original bytes with a mark that signs are to be flipped.
+    """
     if not tensor.conjugated and not tensor.negated:
         return source
     width = ELEMENT_BYTES[tensor.dtype]
     if tensor.dtype in COMPLEX_DTYPES:
-        # the imaginary part is turned twice where both are set, and so not at all
+        # with both marks the sign of the imaginary part is flipped twice, which is not at all
         flips = (tensor.negated, tensor.negated != tensor.conjugated)
         return FlippedSigns(source, width // 2, flips)
     if tensor.dtype in REAL_DTYPES and not tensor.conjugated:
@@ -140,7 +143,8 @@ def _with_signs(tensor: TensorNode, source: TensorSource) -> TensorSource:
 
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000
-# Of all leaves together: a value or a key that is remembered once can be in many places.
+# Limits for all leaves together. Through the memo a single value or key of the pickle can occur in
+# many places, so the size of the file does not limit them.
 MAX_VALUE_BYTES = 128 * 1024 * 1024
 MAX_PATH_CHARACTERS = 64 * 1024 * 1024
 MAX_SET_NESTING = 8
@@ -152,7 +156,10 @@ ESCAPES = str.maketrans({"~": "~0", "/": "~1", "[": "~2", "{": "~3", "<": "~4"})
 
 
 class _Budget:
-    """What one walk may still visit and hand on; walks inside it draw on the same budget."""
+    """How many values, bytes and path characters one walk may still produce.
+
+    Walks inside a set share the budget of the outer walk.
+    """
 
     def __init__(self) -> None:
         self.visits = MAX_VISITS
@@ -160,19 +167,19 @@ class _Budget:
         self.path_characters = MAX_PATH_CHARACTERS
 
     def check(self, count: int) -> None:
-        """Refuse so many more values before anything is made of them."""
+        """Raise `StateError` if `count` more values are too many, before they are built."""
         if count > self.visits:
             raise fault(f"holds more than {MAX_VISITS:,} values")
 
     def take_children(self, path: str, children: list[Child]) -> None:
-        """Count what is below `path`; raises `StateError` when there is too much of it."""
+        """Count the children of `path`; raises `StateError` if all paths together are too long."""
         self.visits -= len(children)
         self.path_characters -= len(path) * len(children)
         if self.path_characters < 0:
             raise fault(f"has paths of more than {MAX_PATH_CHARACTERS:,} characters together")
 
     def take_value(self, node: object) -> None:
-        """The same for the bytes of a value."""
+        """Count the bytes of a value; raises `StateError` if all values together are too large."""
         if isinstance(node, str):
             self.value_bytes -= len(node) if node.isascii() else 4 * len(node)
         elif isinstance(node, bytes):
@@ -184,11 +191,12 @@ class _Budget:
 
 
 def leaves(root: object) -> Iterator[tuple[str, object]]:
-    """Each leaf with its path: plain values, tensors, empty containers, and opaque nodes.
+    """Yield each leaf with its path: plain values, tensors, empty containers and opaque nodes.
 
-    An opaque node is a leaf and what it holds are leaves below it. The order has no meaning.
-    Raises `StateError` when the state is nested too deep (or contains itself), is too large, or
-    has a key that cannot be a name. Nothing here recurses but sets inside sets, 8 levels at most.
+    An opaque node is a leaf, and its contents are leaves below it. The order has no meaning.
+
+    Raises `StateError` if the state is nested too deep (or contains itself), is too large, or has a
+    key that cannot be a name. Only sets inside sets recurse, to at most 8 levels.
     """
     return _walk(root, _Budget(), 0)
 
@@ -207,12 +215,12 @@ def _walk(root: object, budget: _Budget, set_nesting: int) -> Iterator[tuple[str
             continue
         budget.check(len(children))
         budget.take_children(path, children)
-        # by the memo a container can be a member of itself: only depth ends that
+        # Through the memo a container can contain itself. Only the limit on depth ends such a walk.
         if depth >= MAX_DEPTH:
             raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
         _check_names(path, children)
         for part, child in children:
-            # tensors are most of a state, and have no children
+            # Tensors are most of a state and have no children, so they are yielded at once.
             if type(child) is TensorNode:
                 yield path + part, child
             else:
@@ -220,7 +228,10 @@ def _walk(root: object, budget: _Budget, set_nesting: int) -> Iterator[tuple[str
 
 
 def _check_names(path: str, children: list[Child]) -> None:
-    """All at once, and one by one only where that finds a fault."""
+    """Raise `StateError` for a name that is too long or not printable.
+
+    All names are checked at once first; the loop only finds the bad one.
+    """
     parts = [part for part, _ in children]
     if "".join(parts).isprintable() and len(path) + max(map(len, parts)) <= MAX_PATH:
         return
@@ -237,7 +248,7 @@ def _bad_name(part: str) -> StateError:
 
 
 def _children(node: object, budget: _Budget, set_nesting: int) -> list[Child] | None:
-    """The named parts of a node, or None when it is a leaf."""
+    """Return the children of a node with their part of the path, or None for a leaf."""
     if isinstance(node, MapNode):
         budget.check(len(node.pairs))
         _check_keys(node)
@@ -253,7 +264,7 @@ def _children(node: object, budget: _Budget, set_nesting: int) -> list[Child] | 
 
 
 def _check_keys(node: MapNode | OpaqueNode) -> None:
-    """Refuse keys that are one to a dictionary, such as 1, 1.0 and True, and two to a path."""
+    """Refuse keys that are equal in a dictionary but differ in paths, such as 1, 1.0 and True."""
     numbers = [key for key, _ in node.pairs if isinstance(key, int | float)]
     if len(set(numbers)) != len(numbers):
         raise fault(
@@ -263,7 +274,7 @@ def _check_keys(node: MapNode | OpaqueNode) -> None:
 
 
 def _attributed_children(node: AttributedNode) -> list[Child]:
-    """The tensor under the path itself, and beside it what else there is to it."""
+    """Return the tensor itself, with an empty part of the path, and its class and attributes."""
     kind: list[Child] = [] if node.kind is None else [("/~class", node.kind)]
     return [("", node.tensor), *kind, *_numbered("/~attributes", node.attributes)]
 
@@ -295,7 +306,7 @@ def _numbered(before: str, items: list[object] | tuple[object, ...]) -> list[Chi
 
 
 def _set_children(node: SetNode, budget: _Budget, set_nesting: int) -> list[Child]:
-    """Members in the order of their content, since a set has none of its own."""
+    """Return the members of a set in the order of their content, because a set has no order."""
     if set_nesting >= MAX_SET_NESTING:
         raise fault(f"nests sets deeper than {MAX_SET_NESTING} levels")
     budget.check(len(node.items))
@@ -310,9 +321,10 @@ def _set_children(node: SetNode, budget: _Budget, set_nesting: int) -> list[Chil
 
 
 def _content(member: object, budget: _Budget, set_nesting: int) -> tuple[bytes, bytes]:
-    """Every leaf of a member of a set, as bytes that can be sorted.
+    """Return all leaves of a set's member as bytes that can be sorted, and a second form of them.
 
-    And the same with numbers that are equal written alike: to a set 1, 1.0 and True are one.
+    The second form writes equal numbers alike, because 1, 1.0 and True are the same member of a
+    set.
     """
     if member is None or isinstance(member, bool | int | float | str | bytes):
         budget.take_value(member)
@@ -331,7 +343,7 @@ def _content(member: object, budget: _Budget, set_nesting: int) -> tuple[bytes, 
 
 
 def _as_number(value: object) -> object:
-    """Numbers that are equal as one; anything else as it is."""
+    """Return equal numbers as the same integer, and any other value unchanged."""
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     return value
@@ -343,14 +355,15 @@ def _row(path: str, node: object) -> bytes:
 
 
 def text_part(key: str) -> str:
-    """A text key as a part of a path."""
+    """Return a text key as a part of a path."""
     return "/" + (key if ESCAPED.isdisjoint(key) else key.translate(ESCAPES))
 
 
 def _key_part(key: object) -> str:
     if isinstance(key, str):
         return "/" + key if key.isidentifier() else text_part(key)
-    # by their repr: 1, 1.0 and True are one key to a dictionary, but three values of a pickle
+    # The `repr` keeps 1, 1.0 and True apart: they are one key in a dictionary and three in a
+    # pickle.
     if key is None or isinstance(key, bool | float):
         return f"{{{key!r}}}"
     if isinstance(key, bytes) and len(key) <= MAX_PATH // 2:

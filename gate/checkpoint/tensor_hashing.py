@@ -1,7 +1,9 @@
-"""Digests of many leaves at once: all cores, each byte read once, no tensor held in memory.
+"""Compute the digests of many leaves on all cores; each byte is read once.
 
-Every field is its length (8 bytes, little-endian) and its bytes, so no two different inputs are
-the same byte string. H is SHA-256:
+Tensors are never in memory as a whole.
+
+Every field is its length (8 bytes, little-endian) followed by its bytes, so different inputs never
+give the same byte string. H is SHA-256:
 
 - a tensor up to `CHUNK_BYTES`: H(field("tensor") field(dtype) field(dimensions) data)
 - a larger one: H(field("chunks") field(dtype) field(dimensions) and field(H(chunk)) for each)
@@ -9,8 +11,9 @@ the same byte string. H is SHA-256:
 - a part: H(field(algorithm) field(hash) field(part) and, sorted by path, field(path) field(leaf))
 - the root: H(field(algorithm) field(hash) field("state") and field(part) field(root) for each)
 
-Small tensors that lie near each other are read together; large ones are cut into the chunks of the
-canonical form, which are hashed in parallel. `hashlib` lets other threads run while it hashes.
+Small tensors that are close to each other in a file are read together. Large tensors are cut into
+the chunks of the canonical form, which are hashed in parallel. Threads are enough for that, because
+`hashlib` lets other threads run while it hashes.
 """
 
 from __future__ import annotations
@@ -29,38 +32,38 @@ from gate.checkpoint.untrusted_files import UntrustedFile, grouped
 from gate.text.digests import field
 
 ALGORITHM = "repro-gate-state/2"
-# part of every root, so that another hash would be another digest
+# the name is part of every root, so a different hash function gives different digests
 HASH = "sha256"
 CHUNK_BYTES = 4 * 1024 * 1024
 WHOLE, CHUNKS, VALUE, STATE = b"tensor", b"chunks", b"value", b"state"
 
 
 def tensor_head(tag: bytes, dtype: str, shape: tuple[int, ...]) -> bytes:
-    """What is hashed before a tensor's bytes, or before the digests of its chunks."""
+    """Return what is hashed before a tensor's bytes, or before the digests of its chunks."""
     dimensions = b"".join(size.to_bytes(8, "little") for size in shape)
     return field(tag) + field(dtype.encode("ascii")) + field(dimensions)
 
 
 def chunked_digest(dtype: str, shape: tuple[int, ...], chunks: Iterable[bytes]) -> bytes:
-    """The leaf of a tensor above `CHUNK_BYTES`, from the digests of its chunks in order."""
+    """Return the digest of a tensor above `CHUNK_BYTES` from the digests of its chunks in order."""
     return sha256(tensor_head(CHUNKS, dtype, shape) + b"".join(map(field, chunks))).digest()
 
 
 def value_digest(kind: str, data: bytes) -> bytes:
-    """The leaf of a plain value."""
+    """Return the digest of a plain value."""
     return sha256(field(VALUE) + field(kind.encode("ascii")) + data).digest()
 
 
 def part_root(part: str, leaves: Iterable[tuple[str, bytes]]) -> bytes:
-    """The root over leaves given as (path, digest); their order does not matter."""
-    # as bytes: languages disagree on the order of texts beyond ASCII
+    """Return the root over leaves given as (path, digest), in any order."""
+    # sort as bytes: languages disagree about the order of texts beyond ASCII
     rows = sorted((path.encode("utf-8", "surrogatepass"), digest) for path, digest in leaves)
     fields = b"".join([field(path) + field(digest) for path, digest in rows])
     return sha256(_head(part.encode("ascii")) + fields).digest()
 
 
 def state_root(parts: Mapping[str, bytes]) -> bytes:
-    """The root over the roots of all parts, sorted by their names."""
+    """Return the root over the roots of all parts, sorted by their names."""
     hasher = sha256(_head(STATE))
     for part in sorted(parts):
         hasher.update(field(part.encode("ascii")) + field(parts[part]))
@@ -73,9 +76,9 @@ def _head(what: bytes) -> bytes:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Nothing is collected in the body, which would look at every new object again and again.
+    """Pause the garbage collector in the body, where it would scan all new objects repeatedly.
 
-    Reference counts still free what is not needed any more; cycles wait until the body has ended.
+    Reference counts still free objects. Reference cycles wait until the body has ended.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -89,19 +92,19 @@ def gc_paused() -> Iterator[None]:
 SMALL_BYTES = 64 * 1024
 WINDOW_BYTES = PIECE_BYTES
 MAX_GAP_BYTES = 4096
-# Of a large tensor at once: it stays in the cache of a core.
+# how much of a large tensor is read at once; it stays in the cache of a core
 HASHED_BYTES = 256 * 1024
 
 
 def available_threads() -> int:
-    """One for each core that this process may use."""
+    """Return one thread for each core that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def digest_leaves(leaves: Sequence[Leaf], threads: int) -> list[bytes]:
-    """The digest of each leaf, in the order given; equal sources are hashed once.
+    """Return the digest of each leaf, in the order given; equal sources are hashed once.
 
-    Raises whatever reading the sources raises.
+    Raises any error of reading the sources.
     """
     digests: list[bytes] = [b""] * len(leaves)
     firsts: dict[tuple[Hashable, ...], int] = {}
@@ -117,7 +120,7 @@ def digest_leaves(leaves: Sequence[Leaf], threads: int) -> list[bytes]:
             opened, start, size_bytes = source
             small.append((id(opened), start, size_bytes, dtype, shape, index, opened))
             continue
-        # tied weights and views of one storage: the same place is read and hashed once
+        # tied weights and equal views of one storage are the same place, which is hashed once
         first = firsts.setdefault((source.identity, dtype, shape), index)
         if first == index:
             tensors.append((index, leaf))
@@ -129,7 +132,8 @@ def digest_leaves(leaves: Sequence[Leaf], threads: int) -> list[bytes]:
     return digests
 
 
-# File, place, size, dtype, shape, position in the answer: sorted, equal tensors are neighbours.
+# File id, start, size, dtype, shape, index in the result, file. After sorting, equal tensors are
+# next to each other.
 SmallTensor = tuple[int, int, int, str, tuple[int, ...], int, UntrustedFile]
 
 
@@ -154,7 +158,7 @@ def _digest_tensors(
             partial(_one_chunk, span, start, number, (buffers, digests))
             for number, start in enumerate(starts)
         ]
-    # the position in the answer is unique and stands before the file, so files are never compared
+    # The index is unique and comes before the file, so sorting never compares two files.
     small.sort()
     tasks += [
         partial(_one_window, window, buffers, results) for window in grouped(small, _are_near)
@@ -165,7 +169,7 @@ def _digest_tensors(
 
 
 class _Buffers(threading.local):
-    """A buffer for each thread, used again and again, so that it stays in the cache."""
+    """One buffer for each thread, reused so that it stays in the cache."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(PIECE_BYTES))
@@ -177,7 +181,8 @@ def _one_chunk(
     buffers, digests = places
     end = min(first + CHUNK_BYTES, span.size_bytes)
     hasher = sha256()
-    # a piece is hashed while it is in the cache: to map each chunk would cost more than the copy
+    # Each piece is hashed while it is in the cache. Mapping the chunk into memory would cost more
+    # than this copy.
     for start in range(first, end, HASHED_BYTES):
         piece = buffers.view[: min(HASHED_BYTES, end - start)]
         span.opened.read_into(span.start + start, piece)
@@ -186,7 +191,7 @@ def _one_chunk(
 
 
 def _one_odd(index: int, leaf: TensorLeaf, digests: list[bytes]) -> None:
-    """A tensor whose bytes come in order from wherever they are."""
+    """Digest a tensor whose bytes come in order from any source."""
     if leaf.source.size_bytes <= CHUNK_BYTES:
         hasher = sha256(tensor_head(WHOLE, leaf.dtype, leaf.shape))
         for piece in leaf.source.pieces(PIECE_BYTES):
@@ -198,7 +203,7 @@ def _one_odd(index: int, leaf: TensorLeaf, digests: list[bytes]) -> None:
 
 
 def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
-    """Chunks of exactly `CHUNK_BYTES`, but for the last."""
+    """Yield chunks of exactly `CHUNK_BYTES`, except for the last one."""
     held = bytearray()
     for piece in leaf.source.pieces(CHUNK_BYTES):
         held += piece
@@ -210,7 +215,7 @@ def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
 
 
 def _are_near(first: SmallTensor, before: SmallTensor, item: SmallTensor) -> bool:
-    """Whether one read may serve them; the gap between the last two is read as well."""
+    """Return whether one read may serve all of them; it includes the gaps between them."""
     file, start, size_bytes = item[:3]
     return (
         file == first[0]
@@ -233,16 +238,17 @@ def _one_window(window: list[SmallTensor], buffers: _Buffers, digests: list[byte
             head = heads.get((dtype, shape))
             if head is None:
                 head = heads[dtype, shape] = tensor_head(WHOLE, dtype, shape)
-            # head and bytes at once: copying a little costs less than a second call
+            # one call for head and bytes: copying a little costs less than a second call
             digest = sha256(head + view[start - first : start - first + size_bytes]).digest()
             before = same
         digests[index] = digest
 
 
 def run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
-    """Run every task, the caller's thread being one of `threads`; the first fault ends the rest.
+    """Run every task on `threads` threads, one of them the caller's; an error stops the others.
 
-    Not a pool of the standard library, whose import alone costs as much as a small state.
+    The first error is raised again. The standard library's thread pool is not used: its import
+    alone costs as much as a small state.
     """
     waiting = deque(tasks)
     faults: list[BaseException] = []
@@ -254,14 +260,14 @@ def run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
         except BaseException as fault:  # noqa: BLE001 - raised again by the caller's thread
             faults.append(fault)
 
-    # the calling thread works too: with one thread none is started at all
+    # the calling thread works too, so with one thread none is started
     others = [threading.Thread(target=work) for _ in range(min(threads, len(tasks)) - 1)]
     for other in others:
         other.start()
     try:
         work()
     finally:
-        # whatever ends this, no thread reads on when the file is closed
+        # the caller closes the file afterwards, and no thread may read from it then
         for other in others:
             other.join()
     if faults:
@@ -272,5 +278,5 @@ def _next(waiting: deque[Callable[[], object]]) -> Callable[[], object]:
     try:
         return waiting.popleft()
     except IndexError:
-        # another thread took the last task between the question and this call
+        # another thread took the last task after the check of `waiting`
         return lambda: None

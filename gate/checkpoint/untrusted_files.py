@@ -1,10 +1,11 @@
-"""Untrusted files and folders: opened safely, read within checked ranges.
+"""Open untrusted files and folders safely, and read only within checked ranges.
 
-Small pieces are read, large stretches mapped, one after the other, so that neither memory nor
-address space grows with the file. A file that becomes shorter just while a stretch is mapped ends
-its reader with SIGBUS. So the programs that map are child processes, and their parent explains how
-they ended: `gate.isolation.confined_look` for the command line,
-`gate.pipelines.fresh_process` for the gate.
+Small pieces are read; large ranges are mapped one after the other. So neither memory nor address
+space grows with the file.
+
+If a file becomes shorter while a range is mapped, the kernel ends the reader with SIGBUS. The
+programs that map files are therefore child processes, and their parent explains how they ended:
+`gate.isolation.confined_look` for the command line, `gate.pipelines.fresh_process` for the gate.
 """
 
 from __future__ import annotations
@@ -28,46 +29,50 @@ SAVE_HINT = "Save it with torch.save(state, path) or as safetensors, and let the
 
 
 class ReadableFiles(Protocol):
-    """What reading a saved state needs of a file system; none of it follows a link."""
+    """The file system operations for reading a saved state; none of them follows a link."""
 
     def open_binary(self, path: Path, *, max_bytes: int) -> AbstractContextManager[BinaryIO]:
-        """Open a regular file of at most `max_bytes`; else `StorageError`."""
+        """Open a regular file of at most `max_bytes`; raises `StorageError` for anything else."""
         ...
 
     def is_folder(self, path: Path) -> bool:
-        """Whether a real folder is there."""
+        """Return whether the path is a folder, and not a link to one."""
         ...
 
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
-        """The names in a folder, sorted; `StorageError` above `max_names`."""
+        """Return the names in a folder, sorted; raises `StorageError` above `max_names`."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UntrustedFile:
-    """An open regular file; `shown` names it in every error."""
+    """An open regular file; `shown` is its name in every error."""
 
     shown: str
     stream: BinaryIO
     size_bytes: int
 
     def fault(self, problem: str, *, hint: str = HINT) -> EvidenceError:
-        """The error that says what is wrong with this file."""
+        """Return an error that says what is wrong with this file."""
         return EvidenceError(f"{self.shown}: {problem}", hint=hint)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`; `EvidenceError` when the file ends before."""
+        """Return exactly `length` bytes from `offset`.
+
+        Raises `EvidenceError` if the file ends earlier.
+        """
         self.check_range(offset, length)
+        # pread(2) does not move the file's position, so several threads can read at once
         data = os.pread(self.stream.fileno(), length, offset)
         if len(data) == length:
             return data
-        # the kernel hands out at most 2 GiB at once
+        # one read(2) returns at most 2 GiB, so read the rest in a loop
         buffer = bytearray(length)
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
 
     def read_into(self, offset: int, view: memoryview) -> None:
-        """Fill `view` (bytes) from `offset`; any number of threads may do so at once."""
+        """Fill `view`, a view of bytes, from `offset`; several threads may do so at once."""
         self.check_range(offset, len(view))
         descriptor = self.stream.fileno()
         while view:
@@ -79,27 +84,28 @@ class UntrustedFile:
 
     @contextmanager
     def mapped(self, offset: int, length: int) -> Iterator[memoryview]:
-        """The bytes of a range, not copied where the file can be mapped; valid inside the body.
+        """Yield the bytes of a range, without a copy if the file can be mapped; valid in the body.
 
-        The view can be written to, which foreign functions ask for; that would change no file.
+        The view is writable because foreign functions ask for that. Writing to it does not change
+        the file.
         """
         self.check_range(offset, length)
         if not length:
-            # which would map the whole file
+            # a length of 0 would map the whole file
             yield memoryview(bytearray())
             return
-        # mmap(2) takes only offsets that are multiples of the page size
+        # mmap(2) accepts only offsets that are multiples of the page size
         skipped = offset % mmap.ALLOCATIONGRANULARITY
         descriptor = self.stream.fileno()
         try:
             mapping = mmap.mmap(
                 descriptor, skipped + length, access=mmap.ACCESS_COPY, offset=offset - skipped
             )
-        # mmap compares with the size that the file has now, which another process may have changed
+        # mmap compares with the current size of the file, which another process may have changed
         except ValueError as error:
             raise self.fault(SHORTER) from error
         except OSError:
-            # some file systems have no maps
+            # some file systems do not support mmap
             held = memoryview(bytearray(length))
             self.read_into(offset, held)
             yield held
@@ -109,19 +115,20 @@ class UntrustedFile:
         try:
             yield view
         finally:
-            # an error on its way out may still hold a part; it is freed with the error then
+            # An exception that leaves the body may still hold a part of the view, so `release` can
+            # fail. The map is then freed with the exception.
             with suppress(BufferError):
                 view.release()
                 whole.release()
                 mapping.close()
 
     def check_range(self, offset: int, length: int) -> None:
-        """Refuse a range that does not lie inside the file."""
+        """Raise `EvidenceError` for a range that is not completely inside the file."""
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
             raise self.fault("is truncated or points past its own end")
 
     def pieces(self, offset: int, length: int) -> Iterator[bytes]:
-        """The same bytes in chunks of 1 MiB, so that memory does not grow with the file."""
+        """Yield the bytes of a range in chunks of 1 MiB, so memory does not grow with the file."""
         end = offset + length
         for start in range(offset, end, CHUNK_BYTES):
             yield self.read_at(start, min(CHUNK_BYTES, end - start))
@@ -131,10 +138,10 @@ class UntrustedFile:
 def open_untrusted(
     files: ReadableFiles, path: Path, shown: str, *, max_bytes: int
 ) -> Iterator[UntrustedFile]:
-    """Open a file of the run's; every fault of reading or parsing becomes an `EvidenceError`.
+    """Open a file of the run, and turn every error of reading or parsing it into `EvidenceError`.
 
-    That holds for links, pipes and folders, for files above `max_bytes`, and for what the body
-    finds with the strict parsers.
+    This includes links, pipes, folders, files above `max_bytes`, and errors of the strict parsers
+    in the body.
     """
     try:
         with files.open_binary(path, max_bytes=max_bytes) as stream:
@@ -153,14 +160,14 @@ def open_untrusted(
 
 MAX_NAMES = 10_000
 MAX_NAME = 200
-# Below the 1,024 descriptors that a process has by default.
+# below the default limit of 1,024 descriptors for a process
 MAX_OPEN_FILES = 800
 FOLDER_HINT = "Save into an empty folder, with regular files and folders only."
 
 
 @dataclass(slots=True)
 class _Opened:
-    """The files of a state that are open, and what all of them may still have together."""
+    """The open files of a state, and the number of bytes that further files may have together."""
 
     bytes_left: int
     by_path: dict[Path, UntrustedFile] = field(default_factory=dict)
@@ -168,38 +175,38 @@ class _Opened:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UntrustedFolder(ABC):
-    """A folder, wherever it is; `shown` names it in every error."""
+    """A folder on disk or in an archive; `shown` is its name in every error."""
 
     shown: str
 
     def fault(self, problem: str, *, hint: str = FOLDER_HINT) -> EvidenceError:
-        """The error that says what is wrong with this folder."""
+        """Return an error that says what is wrong with this folder."""
         return EvidenceError(f"{self.shown}: {problem}", hint=hint)
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The names in it, sorted and checked."""
+        """Return the names in the folder, sorted and checked."""
 
     @abstractmethod
     def is_folder(self, name: str) -> bool:
-        """Whether a real folder has that name; a link to one is none."""
+        """Return whether the name is a folder, and not a link to one."""
 
     @abstractmethod
     def folder(self, name: str) -> UntrustedFolder:
-        """The folder of that name in it."""
+        """Return the folder of that name."""
 
     @abstractmethod
     def open(self, name: str, *, shown: str = "") -> UntrustedFile:
-        """The file of that name, open until the state is done with, called `shown` in errors.
+        """Return the file of that name, which stays open until the whole state is read.
 
-        Raises `EvidenceError` for what is no plain name in this folder, for links, pipes and
-        missing files, and when all files together are too many or too large.
+        `shown` is its name in errors. Raises `EvidenceError` for a name that is not plain, for
+        links, pipes and missing files, and if all files together are too many or too large.
         """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _FolderOnDisk(UntrustedFolder):
-    """A folder at `path`. Its files close with `stack`."""
+    """A folder at `path`; its files are closed with `stack`."""
 
     files: ReadableFiles
     path: Path
@@ -238,7 +245,7 @@ class _FolderOnDisk(UntrustedFolder):
         if len(self.opened.by_path) >= MAX_OPEN_FILES:
             raise self.fault(f"has more than {MAX_OPEN_FILES:,} files")
         opened = self.stack.enter_context(
-            # the limit is one for the whole state, so each file gets what the others have left
+            # the limit applies to the whole state, so each file gets what the others have left
             open_untrusted(self.files, path, shown, max_bytes=self.opened.bytes_left)
         )
         self.opened.bytes_left -= opened.size_bytes
@@ -249,27 +256,27 @@ class _FolderOnDisk(UntrustedFolder):
 def open_untrusted_folder(
     files: ReadableFiles, path: Path, shown: str, *, max_bytes: int
 ) -> Iterator[UntrustedFolder]:
-    """A folder whose files may have `max_bytes` together; all are closed after the body."""
+    """Open a folder whose files may have `max_bytes` together; all are closed after the body."""
     with ExitStack() as stack:
         opened = _Opened(bytes_left=max_bytes)
         yield _FolderOnDisk(files=files, path=path, shown=shown, stack=stack, opened=opened)
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a text can only mean something directly in a folder."""
+    """Return whether a text can only name something directly inside a folder."""
     return bool(name) and name not in {".", ".."} and "/" not in name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilePart(UntrustedFile):
-    """Bytes `start` to `start + size_bytes` of `whole`; positions count from `start`."""
+    """The bytes `start` to `start + size_bytes` of `whole`; offsets count from `start`."""
 
     whole: UntrustedFile
     start: int
 
     def read_at(self, offset: int, length: int) -> bytes:
         """As in `UntrustedFile`."""
-        # against this range: the whole file would let a reader run into the neighbours
+        # check against this range: the check of the whole file would allow reads of the neighbours
         self.check_range(offset, length)
         return self.whole.read_at(self.start + offset, length)
 
@@ -287,7 +294,7 @@ class FilePart(UntrustedFile):
 
 
 def file_part(whole: UntrustedFile, start: int, size_bytes: int, shown: str) -> FilePart:
-    """The range as a file called `shown`; `EvidenceError` when it does not lie inside."""
+    """Return a range as a file called `shown`; raises `EvidenceError` if it is not inside."""
     whole.check_range(start, size_bytes)
     return FilePart(
         shown=shown, stream=whole.stream, size_bytes=size_bytes, whole=whole, start=start
@@ -300,7 +307,11 @@ Item = TypeVar("Item")
 def grouped(
     items: Iterable[Item], joins: Callable[[Item, Item, Item], bool]
 ) -> Iterator[list[Item]]:
-    """Neighbours together: `joins` is given the first and the last of a group, and the next."""
+    """Yield neighbouring items in groups.
+
+    `joins` gets the first and the last item of the current group and the next item, and decides
+    whether the next one is added.
+    """
     group: list[Item] = []
     for item in items:
         if group and not joins(group[0], group[-1], item):

@@ -1,1 +1,1 @@
-"""What a run left, read as untrusted bytes, and the records it becomes."""
+"""Read the files that a run left, as untrusted bytes, and turn them into records."""

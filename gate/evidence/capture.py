@@ -1,13 +1,13 @@
-"""What is kept of a run's files: first copied out of the training's reach, then read.
+"""Copy files of a run out of the training's reach before anything reads them.
 
-The bytes that are hashed, compared and packed are those of the copy. Whatever becomes of the
-training's own file later changes nothing.
+The bytes that are hashed, compared and packed are those of the copy (T3). A later change of the
+training's own file has no effect.
 
-Nothing is parsed here. What cannot be packed under the names that the script chose is read where it
-lies, as in every run that is not packed.
+Nothing is parsed here. That is why this code is separate from `saved_state.py`, which parses files:
+the process that holds the key imports this module and no parser (T5).
 
-Apart from `saved_state.py`, which parses files, so that the process that holds the key can ask
-without a parser in reach.
+A saved state whose file names a package cannot hold is not copied. It is read in place, as in every
+run that is not packed.
 """
 
 from __future__ import annotations
@@ -44,16 +44,18 @@ OUTPUT_FILE: Final = "output.txt"
 
 STATE_FILE = "state.safetensors"
 GRADIENTS_FILE = "gradients.safetensors"
-# the first's is packed; the second's stays where it is another, to be compared number by number
+# The first run's state is packed. The second run's is kept only if it differs, to be compared
+# number by number.
 FIRST_STATE, SECOND_STATE = f"{FIRST_STRICT}/{STATE_FILE}", f"{SECOND_STRICT}/{STATE_FILE}"
 KEPT = {"state": STATE_FILE, "gradients": GRADIENTS_FILE}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapturedFile:
-    """A copy in the gate's own folder; `name` is the harness's, `kept_name` the evidence's.
+    """A copy of a harness file in the gate's own folder.
 
-    `sha256` is over the bytes as they were copied.
+    `name` is its name in the harness's folder, `kept_name` the one in the evidence. `sha256` covers
+    the bytes as they were copied.
     """
 
     name: str
@@ -63,24 +65,24 @@ class CapturedFile:
 
 
 def kinds_of(planned: PlannedRun) -> tuple[str, ...]:
-    """Which of rank 0's files are taken (keys of `KEPT`)."""
+    """Return which of rank 0's files are copied after this run, as keys of `KEPT`."""
     if planned.keep_values:
         return ("state", "gradients")
     return ("state",) if planned.label in {FIRST_STRICT, SECOND_STRICT} else ()
 
 
 def ends_diverged(first: RunEvidence, second: RunEvidence) -> bool:
-    """Whether rank 0 of two runs ended in two captured states."""
+    """Return whether rank 0 ended in different captured states in the two runs."""
     return captured_digests(first) != captured_digests(second)
 
 
 def captured_digests(run: RunEvidence) -> dict[str, str]:
-    """SHA-256 by name, of what rank 0's capture holds."""
+    """Return the SHA-256 of each leaf that the harness captured on rank 0, by name."""
     return _digests_below(run, CAPTURED_LEAF)
 
 
 def saved_digests(run: RunEvidence) -> dict[str, str]:
-    """SHA-256 by name, of what the script saved itself."""
+    """Return the SHA-256 of each leaf that the script saved itself, by name."""
     return _digests_below(run, SAVED_LEAF)
 
 
@@ -95,9 +97,9 @@ def capture_files(
 ) -> tuple[CapturedFile, ...]:
     """Copy rank 0's files of these kinds (keys of `KEPT`) from the harness's folder to `target`.
 
-    A file that is not there is left to the reader, which says what is missing. Raises
-    `EvidenceError` for a link, a pipe, a file that is too large, and for two files of one kind:
-    one would be compared and the other kept.
+    A missing file is skipped here; the reader reports it. Raises `EvidenceError` for a link, a pipe
+    or a file that is too large. Two files of one kind are an error too: one might be compared and
+    the other packed.
     """
     try:
         names = files.list_names(out, max_names=MAX_NAMES) if kinds else ()
@@ -114,8 +116,10 @@ def capture_files(
 def _kinds_and_names(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     matched: list[tuple[str, str]] = []
     for kind in kinds:
-        # rank 0 has the model as it is saved; other ranks' states are compared by their digests
+        # Only rank 0's state is kept: it has the model as it would be saved. The states of other
+        # ranks are compared by their digests.
         pattern = re.compile(rf"{kind}-r0-(0|[1-9][0-9]{{0,9}})\.safetensors\Z")
+        # the training can write to this folder too, so two files of a kind are possible
         matching = [name for name in names if pattern.match(name)]
         if len(matching) > 1:
             pids = sorted((pattern.match(name) or [""] * 2)[1] for name in matching)
@@ -131,28 +135,32 @@ def _taken(files: Files, source: Path, target: Path, kind: str) -> CapturedFile:
 
 
 class KeptFiles:
-    """Outputs and captured files of the runs, under the digests that they had when read."""
+    """The outputs and captured files that were moved to the evidence, with their digests.
+
+    Each digest is the one of the bytes that were read.
+    """
 
     def __init__(self, folder: Path, files: Files) -> None:
-        """`folder` is that of the evidence."""
+        """Keep files below `folder`, the folder of the evidence."""
         self._folder = folder
         self._adapter = files
         self.files: list[KeptFile] = []
 
     def keep_saved(self, copies: tuple[tuple[Path, KeptFile], ...]) -> None:
-        """Files that the script saved; each is moved to where the package takes it from."""
+        """Move the files that the script saved to the place that the package takes them from."""
         for path, kept in copies:
             self._adapter.move_file(path, self._folder / kept.name)
             self.files.append(kept)
 
     def keep(self, label: str, output: bytes, taken: tuple[CapturedFile, ...]) -> None:
-        """What a run printed, and what was captured of it."""
+        """Write a run's output to the folder of the run, and move its captured files there."""
         folder = self._folder / label
         self._adapter.fresh_folder(folder)
         self._adapter.write_bytes(folder / OUTPUT_FILE, output)
         digests = {OUTPUT_FILE: sha256_hex(output)}
         for captured in taken:
-            # moved and not read again: these are the bytes that were hashed
+            # Move the file and do not read it again: the digest covers the bytes that were read
+            # before.
             self._adapter.move_file(captured.path, folder / captured.kept_name)
             digests[captured.kept_name] = captured.sha256
         self.files += [
@@ -160,27 +168,29 @@ class KeptFiles:
         ]
 
     def file(self, name: str) -> tuple[Path, str]:
-        """Where a kept file lies, and the SHA-256 that it had when it was kept."""
+        """Return the path of a kept file, and the SHA-256 that it had when it was kept."""
         kept = next(kept for kept in self.files if kept.name == name)
         return self._folder / name, kept.sha256
 
 
-# as many files as reading a state keeps open, and as deep as it looks
+# the limits of the reader: files that it keeps open, and depth of folders that it searches
 MAX_FILES: Final = 800
 MAX_DEPTH: Final = 8
 MAX_VISITS: Final = 10_000
-# how a reading request calls the copy; no file of the harness is called so
+# the name of the copy in a reading request; no harness file has this name
 SAVED_COPY: Final = "checkpoint"
-# such a file names others that lie beside it, and no folder says which of them belong to it
+# An index names the files next to it. A copy of the index alone would miss them, and no folder
+# tells which files belong to it.
 INDEX_SUFFIX: Final = ".index.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedCopy:
-    """Copies in the gate's own folder, by their names below what the script saved.
+    """Copies of what the script saved, in the gate's own folder.
 
-    `tree` takes the place of the training's working directory. It is None, and `files` empty,
-    where nothing was copied; `kept.left_out` says why.
+    `files` has the path of each copy and its record. `tree` replaces the training's working
+    directory when the state is read. If nothing was copied, `tree` is None, `files` is empty, and
+    `kept.left_out` says why.
     """
 
     kept: SavedFiles
@@ -191,20 +201,22 @@ class SavedCopy:
 def capture_saved(
     files: Files, workdir_tree: Path, checkpoint: str, target: Path
 ) -> SavedCopy | None:
-    """Copy the file or folder to `target`; None where the script saved none, or below a link.
+    """Copy the file or folder that the script saved to `target`.
 
-    What no reader takes, such as too many files, is left to the reader too. Raises `EvidenceError`
-    for what cannot be copied: a pipe, a link, more than fits.
+    Returns None if there is none, if its path leads through a link, or if it has too many files.
+    The reader then refuses it with its own message. Raises `EvidenceError` if it cannot be copied,
+    because of a pipe, a link or its size.
     """
     source = workdir_tree / checkpoint
     if not files.exists(source):
         return None
     is_folder = files.is_folder(source)
     try:
+        # a link could lead the copy to a file that only the gate can read (T3)
         files.refuse_links(source, below=workdir_tree)
         names = tuple(_names(files, source)) if is_folder else (PurePosixPath(checkpoint).name,)
     except StorageError:
-        # its reader refuses it, in words of its own
+        # the reader refuses it too, with a message of its own
         return None
     if len(names) > MAX_FILES:
         return None
@@ -221,7 +233,11 @@ def capture_saved(
 
 
 def _names(files: Files, folder: Path) -> Iterator[str]:
-    """Paths of all files below a folder, or of one more than may be; folders count as well."""
+    """Yield the paths of all files below a folder.
+
+    A folder below `MAX_DEPTH` is yielded like a file. Raises `StorageError` after `MAX_VISITS`
+    names, including those of folders.
+    """
     names = 0
     pending = [PurePosixPath()]
     while pending:
@@ -232,13 +248,14 @@ def _names(files: Files, folder: Path) -> Iterator[str]:
                 pending.append(below)
             else:
                 yield below.as_posix()
+            # folders count too: a tree of empty folders has to end at the limit as well
             names += 1
             if names > MAX_VISITS:
                 raise StorageError(f"{folder.name} holds more than {MAX_VISITS:,} names")
 
 
 def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:
-    """Why a state under these names is not packed; empty where it is."""
+    """Return why a state with these file names is not packed, or an empty text if it is."""
     if not is_folder and names[0].endswith(INDEX_SUFFIX):
         return "it is an index of files next to it: name their folder"
     packed = [f"{MODEL_FOLDER}/{name}" for name in names]
@@ -258,6 +275,7 @@ def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:
 def _copied(
     files: Files, source: Path, place: Path, names: tuple[str, ...], *, is_folder: bool
 ) -> Iterator[tuple[Path, KeptFile]]:
+    # one limit for all files together
     left = MAX_STATE_BYTES
     for name in names:
         path = place / name if is_folder else place
@@ -268,18 +286,18 @@ def _copied(
 
 
 MAX_STATE_BYTES = 64 * 1024**3
-# of the evidence: the files that the script saved, below the run's name
+# the folder in the evidence with the files that the script saved
 SAVED_FOLDER: Final = f"{FIRST_STRICT}/{MODEL_FOLDER}/"
 
 
 def roots_fit(claimed: CheckpointManifest) -> bool:
-    """Whether a manifest from elsewhere has the roots of its own leaves."""
+    """Return whether a manifest from another job has the roots that its own leaves give."""
     roots = roots_of_listed(claimed.tensors)
     return (claimed.algorithm, claimed.root, claimed.parts) == (ALGORITHM, roots.whole, roots.parts)
 
 
 def state_roots(run: RunEvidence, evidence: EvidenceSet) -> tuple[StateRoots, ...]:
-    """The roots of each state of a run, as a digest of its own file gives them."""
+    """Return the roots of each state of a run, as `repro-gate digest` gives them for its file."""
     states = (
         (StateName.CAPTURED, CAPTURED_LEAF, STATE_MEMBER),
         (StateName.SAVED, SAVED_LEAF, saved_member(evidence)),
@@ -294,7 +312,7 @@ def state_roots(run: RunEvidence, evidence: EvidenceSet) -> tuple[StateRoots, ..
 
 
 def saved_member(evidence: EvidenceSet) -> str:
-    """Where the package has what the script saved; empty where it has not."""
+    """Return the package's member with the state that the script saved, or an empty text."""
     if evidence.saved is None or evidence.saved.left_out:
         return ""
     if evidence.saved.is_folder:

@@ -1,7 +1,7 @@
-"""What a training goes on from, and what the checkpoint of its settings lacks of it.
+"""Decide what the script's checkpoint lacks for an exact resume of this training.
 
-The harness tells what was used; which of it a resume needs is decided here, by parts of the
-checkpoint alone. Nothing of a verdict rests on it: it is advice.
+The harness reports what the training used. This module decides which parts a resume needs, and
+finds them in the checkpoint alone. The result is advice; no verdict depends on it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RANDOM: Final[dict[str, Part]] = {
     "numpy": Part.NUMPY,
     "python": Part.PYTHON,
 }
-# which generators a seeding function sets
+# the generators that a seeding function sets, by the beginning of its name
 SEEDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("random.", ("python",)),
     ("numpy.", ("numpy",)),
@@ -50,7 +50,7 @@ def resumability(
     captured: Iterable[str],
     overrides: Iterable[Override],
 ) -> Resumability:
-    """What the checkpoint of the settings lacks of what the ranks used.
+    """Return what the checkpoint of the settings lacks, compared with what the ranks used.
 
     `captured` are the names of rank 0's state as the harness captured it.
     """
@@ -97,7 +97,7 @@ def _needs(
     schedulers = () if first is None else first.schedulers
     yield Need(part=Part.MODEL)
     slots = _slots(captured, every=ranks == 1)
-    # a plain gradient step with a constant rate keeps nothing
+    # plain SGD with a constant rate keeps no state
     if slots or schedulers:
         yield Need(part=Part.OPTIMIZER, slots=slots)
     moving = [scheduler for scheduler in schedulers if not scheduler.given]
@@ -123,7 +123,10 @@ def _needs(
 
 
 def _slots(captured: Iterable[str], *, every: bool) -> dict[str, int]:
-    """What the optimizers keep, and for how many parameters; shards are not counted."""
+    """Return the keys that the optimizers keep, and for how many parameters.
+
+    Without `every` the count is 1: a rank of several may have only shards, which cannot be counted.
+    """
     kept: dict[str, set[str]] = {}
     for match in filter(None, map(KEPT.match, captured)):
         kept.setdefault(match[2], set()).add(match[1])
@@ -140,7 +143,8 @@ def _random(
             if name in rank_state.drawn
         }
         if states and name not in seeded:
-            # ranks that draw alike can go on from one state
+            # Ranks with equal states can all resume from one saved state. If some rank reported
+            # nothing, only one state is known to be needed.
             count, owner = len(states) if every else 1, "rank"
             devices = max(rank_state.devices_drawn for rank_state in carried.values())
             if part is Part.CUDA and devices > count:
@@ -162,7 +166,9 @@ def _position(saved: SavedAt, loader: LoaderPlace, seeded: frozenset[str]) -> Ne
     of = f" of {loader.length:,}" if loader.length else ""
     drawn = loader.order in {"torch", "own"}
     again = loader.reseeded or loader.epoch == 1 or (loader.order == "torch" and "torch" in seeded)
-    # the order of this epoch cannot be drawn again from a state in its middle
+    # A generator's state in the middle of an epoch cannot redraw the order of that epoch. A counter
+    # is then not enough, unless the script seeds the generator, so that a resumed run draws the
+    # order again.
     numbers = {saved.step, loader.batches} if again or not drawn else set[int]()
     return Need(
         part=Part.LOADER,
@@ -172,7 +178,10 @@ def _position(saved: SavedAt, loader: LoaderPlace, seeded: frozenset[str]) -> Ne
 
 
 def _seeded_again(overrides: Iterable[Override]) -> Iterator[str]:
-    """Generators that the script seeds on its way: where they are decides nothing for long."""
+    """Yield the generators that the script seeds again during the training.
+
+    A resumed run seeds them again too, so their saved state would soon be overwritten.
+    """
     for override in overrides:
         again = override.kind is OverrideKind.RESEED and override.scope is not SeedScope.PRIVATE
         if again and override.step > 1 and not override.importing:
@@ -182,21 +191,27 @@ def _seeded_again(overrides: Iterable[Override]) -> Iterator[str]:
 
 
 def _overwritten(carried: Carried, saved: SavedAt) -> bool:
-    """Whether a kill inside the save leaves nothing; files in turn leave the older one."""
+    """Return whether a kill inside the save could leave no complete checkpoint.
+
+    A script that alternates between several files still has the older one.
+    """
     place = saved.file, saved.line
     same = [save for save in carried.saves if (save.file, save.line) == place]
     return saved.in_place and len(same) == 1
 
 
 def _saved_at(carried: Carried | None, checkpoint: str) -> SavedAt | None:
-    """The save that left the checkpoint; of what went through memory the last one."""
+    """Return the save that left the checkpoint, the last one if several may have.
+
+    A save without a path went to an object in memory, which the script may have written itself.
+    """
     if carried is None:
         return None
     inside = f"/{checkpoint.strip('/')}"
     own = [
         save
         for save in carried.saves
-        # a file beside it that is renamed has its name and more
+        # a temporary file that is renamed afterwards has the checkpoint's name as a part of its own
         if inside in f"/{save.path}" or not save.path
     ]
     return max(own, key=lambda boundary: boundary.step, default=None)

@@ -1,6 +1,6 @@
-"""What a logging client left: its folders and numbers are read or refused, never passed over.
+"""Read the folders and numbers that a logging client left; anything unreadable is an error.
 
-A number that nobody reads is compared by nobody, and a run that differs in it would pass.
+A number that is not read is not compared. A run that differs in it would then pass (T4).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ ONE_RUN_HINT: Final = "Log in one run, for example from rank 0 alone."
 
 
 class ClientNumbers:
-    """The numbers of a client whose names match one of the patterns of `train.metrics.SOURCE_keys`.
+    """Collects the numbers of a client whose names match `train.metrics.SOURCE_keys`.
 
-    Each becomes the metric `SOURCE.NAME` in float64; `values` flattens what was logged.
+    Each becomes the metric `SOURCE.NAME` in float64. `values` flattens what was logged.
     """
 
     def __init__(self, source: MetricSource, shown: str, keys: tuple[str, ...]) -> None:
@@ -34,13 +34,16 @@ class ClientNumbers:
         self._collector = SeriesCollector(source, shown)
 
     def add(self, opened: UntrustedFile, where: str, step: int, name: str, value: float) -> None:
-        """Take a number; raises `EvidenceError` for one that float64 rounds, or a step twice."""
+        """Add a number.
+
+        Raises `EvidenceError` if float64 would round it, or if its step is repeated.
+        """
         if any(fnmatchcase(name, pattern) for pattern in self._keys):
             converted = as_float(opened, where, name, value)
             self._collector.add(f"{self._source}.{name}", step, converted, where=where)
 
     def read(self, shown: str, *, required: bool) -> ReadMetrics:
-        """All of them; `MissingOutputError` where one is `required` and none matched."""
+        """Return all numbers; raises `MissingOutputError` if one is `required` and none matches."""
         series = self._collector.series()
         if required and not series:
             raise MissingOutputError(
@@ -51,10 +54,11 @@ class ClientNumbers:
 
 
 def logged_names(files: Files, folder: Path, shown: str) -> tuple[str, ...]:
-    """The names in a folder, sorted; none where nothing is there.
+    """Return the names in a folder, sorted; none if the folder does not exist.
 
-    Raises `EvidenceError` for a link or a file in its place, and above 20,000 names.
+    Raises `EvidenceError` if a link or a file is in its place, and above 20,000 names.
     """
+    # whether a run has to be here is the caller's decision
     if not files.exists(folder):
         return ()
     try:
@@ -65,13 +69,14 @@ def logged_names(files: Files, folder: Path, shown: str) -> tuple[str, ...]:
 
 
 def refuse_link_out(files: Files, path: Path, within: Path, shown: str) -> None:
-    """Raise `EvidenceError` for a link that leads out of a folder.
+    """Raise `EvidenceError` for a link that leads out of the folder `within`.
 
-    What lies inside is read where it is: a link such as `latest` adds nothing.
+    A link inside the folder, such as `latest`, is ignored: its target is read in its own place.
     """
     target = files.link_target(path)
     if target is None:
         return
+    # `normpath` only compares names; `resolve` would follow the link
     led_to = Path(os.path.normpath(path.parent / target))
     if Path(target).is_absolute() or not led_to.is_relative_to(within):
         raise EvidenceError(

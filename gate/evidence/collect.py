@@ -1,4 +1,4 @@
-"""From what a run left on disk to the record that it is judged by."""
+"""Turn the files that a run left on disk into the record that it is judged by (`RunEvidence`)."""
 
 from __future__ import annotations
 
@@ -82,30 +82,35 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     *,
     taken: Mapping[str, Path] = NOTHING_TAKEN,
 ) -> RunEvidence:
-    """Read everything that a run left.
+    """Read everything that a run left, and return it as one record.
 
-    `out` is the harness's folder, `workdir_tree` the training's working directory, `output` what it
-    printed, `taken` the copies that are read in the place of the harness's files of those names;
-    `SAVED_COPY` is that of the folder in which train.checkpoint lies.
-    Both states are one manifest: one root speaks for both. Of a partial run, what the script had
-    not written yet is not missing, and its own checkpoint is not read.
-    Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
+    `out` is the harness's output folder, `workdir_tree` the training's working directory, and
+    `output` what it printed. `taken` maps names of harness files to the copies that are read
+    instead. The entry `SAVED_COPY` is the copy of the folder that contains train.checkpoint.
+
+    The captured state and the script's own checkpoint become one manifest with one root. A partial
+    run may end before the script has written anything. Its files are then not required, and its
+    checkpoint is not read.
+
+    Raises `EvidenceError` if something is missing, malformed or contradictory.
     """
     process_files = refuse_leaves(find_processes(files, out), run)
     children, weaker = read_children(files, out, process_files)
-    # a run that trained nothing is understood by its own words
+    # if a run trained nothing, the end of its output explains best why
     said = last_lines(output)
     processes = read_attestations(files, out, process_files, run, children, said)
     ranks = read_ranks(files, out, process_files, children, processes, said)
     _refuse_crashed(files, out, process_files, run)
     problems = _problems(run, ranks)
     overrides = read_overrides(files, out, process_files)
-    # what a training saves belongs to its end, and the harness's capture holds the same weights
+    # A training saves its final checkpoint at its end, which a partial run does not reach. The
+    # state that the harness captured has the same weights.
     saved = train.model_copy(update={"checkpoint": None}) if run.partial else train
     try:
         states = _states(files, out, ranks, taken, workdir_tree, saved)
         script = _script_metrics(files, run, workdir_tree, output, train)
     except MissingOutputError as error:
+        # the gate may have stopped the script before it wrote this output
         raise _told_of_the_stop(error, ranks, train) from error
     series = (*_harness_metrics(files, out, ranks[0]), *script.series)
     return RunEvidence(
@@ -149,9 +154,9 @@ def _by_rank(
     processes: tuple[HarnessProcess, ...],
     checkpoint: CheckpointManifest,
 ) -> dict[str, object]:
-    """What each rank recorded by itself, where replicas differ, and the configuration.
+    """Return what each rank recorded, where replicas differ, and the configuration values.
 
-    The metrics of rank 0 are the run's.
+    Rank 0 has no metrics here, because its metrics are those of the run.
     """
     others = {rank.files.rank: _harness_metrics(files, out, rank) for rank in ranks[1:]}
     return {
@@ -164,13 +169,13 @@ def _by_rank(
 def _refuse_crashed(
     files: Files, out: Path, processes: tuple[ProcessFiles, ...], run: RunRecord
 ) -> None:
-    # a handler of SIGTERM may well raise
+    # an interrupted run gets SIGTERM, whose handler may raise an exception for a good reason
     if run.mode is not RunMode.INTERRUPTED:
         refuse_crashed(files, out, processes)
 
 
 def _boundaries(files: Files, out: Path, ranks: tuple[TrainedRank, ...]) -> tuple[Boundary, ...]:
-    """What each rank stood with when it was interrupted, or resumed."""
+    """Return the state of each rank where it was interrupted, or where it was resumed."""
     boundaries = (
         read_own_document(files, out, rank.files, HarnessFile.BOUNDARY, BoundaryFile)
         for rank in ranks
@@ -182,7 +187,7 @@ def _boundaries(files: Files, out: Path, ranks: tuple[TrainedRank, ...]) -> tupl
 
 
 def _start(summary: Summary) -> dict[str, object]:
-    """When a run had torch, and when it had made its first step."""
+    """Return the time until the run had torch, and the clock at the end of its first step."""
     return {
         "first_step_clock_seconds": summary.first_step_clock_seconds,
         "ready_seconds": summary.ready_seconds,
@@ -194,20 +199,20 @@ def _summaries(ranks: tuple[TrainedRank, ...]) -> dict[int, Summary]:
 
 
 def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
-    """What the harness could not observe: an error of a strict run, a note of any other."""
+    """Return what the harness could not observe; in a strict run that is an error."""
     problems = [
         f"rank {rank.files.rank}: {plain_text(problem)}"
         for rank in ranks
         for problem in rank.summary.problems
     ]
-    # a default run is priced and not judged
+    # a default run mainly measures the cost, so an incomplete observation is only noted
     if run.mode.is_strict:
         refuse_problems("the harness could not observe everything", problems)
     return problems
 
 
 def _left_out(ranks: tuple[TrainedRank, ...]) -> tuple[str, ...]:
-    """What the harness did not record, once for all ranks."""
+    """Return the sentences about what the harness did not record; equal ones of all ranks once."""
     sentences = (plain_text(sentence) for rank in ranks for sentence in rank.summary.left_out)
     return tuple(dict.fromkeys(sentences))
 
@@ -218,7 +223,8 @@ def _resumability(
     states: tuple[ReadState, ...],
     overrides: tuple[Override, ...],
 ) -> Resumability | None:
-    """What the script's own checkpoint lacks to go on from; None where none was read."""
+    """Return what the script's own checkpoint lacks for a resume, or None if none was read."""
+    # the first state is the one captured on rank 0, the last one the script's own
     contents = states[-1].contents
     if train.checkpoint is None or contents is None:
         return None
@@ -235,7 +241,7 @@ def _states(
     tree: Path,
     train: TrainSettings,
 ) -> tuple[ReadState, ...]:
-    """What the harness captured on every rank, and what the script saved."""
+    """Return the state that the harness captured on each rank, and the script's own."""
     own = saved_checkpoint(files, taken.get(SAVED_COPY, tree), train)
     return (*_captured(files, out, ranks, taken), own)
 
@@ -259,9 +265,10 @@ def _parameter_names(
 
 
 def _constants(ranks: tuple[TrainedRank, ...], states: tuple[ReadState, ...]) -> tuple[str, ...]:
-    """The leaves whose infinities stood there before the first forward pass, bit for bit.
+    """Return the names of leaves whose infinities were there before the first forward pass.
 
-    A copy of one in what the script saved is one too. NaN is never a constant.
+    The harness names them only if all their bits are unchanged. A leaf with the same digest in the
+    script's own checkpoint is a copy of such a leaf, and counts too. A leaf with NaN never counts.
     """
     constants = {
         captured_name(rank.files.rank, name)
@@ -278,7 +285,10 @@ def _constants(ranks: tuple[TrainedRank, ...], states: tuple[ReadState, ...]) ->
 def _not_finite(
     states: tuple[ReadState, ...], constant: tuple[str, ...]
 ) -> tuple[NotFiniteTensor, ...]:
-    """The first leaves that hold NaN or infinity: one is enough to refuse, many show where."""
+    """Return the first leaves with NaN or infinity.
+
+    One is enough to refuse the run; more of them help to find the cause.
+    """
     tensors = [
         NotFiniteTensor(name=leaf.path, nan=leaf.nan, infinite=leaf.infinite)
         for state in states
@@ -291,7 +301,7 @@ def _not_finite(
 def _unused(
     script: tuple[MetricSeries, ...], states: tuple[ReadState, ...], train: TrainSettings
 ) -> Iterator[UnusedSetting]:
-    """Settings that name something to compare, or to leave out, of which there was nothing."""
+    """Yield the settings that name something to compare or to exclude, and match nothing."""
     from_file = any(series.source is MetricSource.FILE for series in script)
     if train.metrics.file is not None and not from_file:
         yield UnusedSetting(key="train.metrics.file", value=train.metrics.file)
@@ -310,7 +320,7 @@ def _harness_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[Metric
 def _script_metrics(
     files: Files, run: RunRecord, workdir_tree: Path, output: bytes, train: TrainSettings
 ) -> ReadMetrics:
-    """What the script wrote and printed, as far as the settings ask for it."""
+    """Return the metrics that the script wrote and printed, from the sources in the settings."""
     read: list[ReadMetrics] = []
     metrics, required = train.metrics, not run.partial
     path = workdir_tree / (metrics.file or "")
@@ -343,7 +353,7 @@ def _script_metrics(
     return ReadMetrics(
         series=tuple(series for source in read for series in source.series),
         passed_over=tuple(passed for source in read for passed in source.passed_over)
-        # who names a source of metrics has chosen what is compared
+        # a user who names a source of metrics has chosen what to compare, and needs no further hint
         if read
         else printed_numbers(output),
     )
@@ -352,7 +362,12 @@ def _script_metrics(
 def _told_of_the_stop(
     error: MissingOutputError, ranks: tuple[TrainedRank, ...], train: TrainSettings
 ) -> MissingOutputError:
-    """The gate stops a script inside its last step: what is written after it is not there."""
+    """Return the error with the explanation that the gate stopped the script too early.
+
+    The gate stops a script inside its last step, so anything that is written after that step is
+    missing.
+    """
+    # a script that ended by itself had its chance to write, so the stop explains nothing
     if any(rank.summary.stopped_by is not StoppedBy.MAX_STEPS for rank in ranks):
         return error
     return MissingOutputError(
@@ -365,11 +380,15 @@ def _told_of_the_stop(
 
 
 def _metrics(series: tuple[MetricSeries, ...], *, required: bool) -> tuple[MetricSeries, ...]:
-    """All series sorted by name; without any, nothing could be compared."""
+    """Return all series sorted by name.
+
+    Raises `EvidenceError` if metrics are `required` and there are none, because nothing could be
+    compared then (T4).
+    """
     if required and not series:
         raise EvidenceError(
             "the run has no metric: no loss was recorded and none was logged",
             hint="Call backward() on a scalar loss between the steps, or set train.metrics.file.",
         )
-    # by name: sources are read in an order of ours, which must not be in a document
+    # The order in which the gate reads sources must not show in a document, so sort by name.
     return tuple(sorted(series, key=lambda item: item.name))

@@ -1,7 +1,8 @@
-"""Long series as columns: records that are made when they are asked for.
+"""Store long series as columns of numbers, and build their records only when they are asked for.
 
-Records of a few numbers take eight bytes a number, where a record takes hundreds. Plain arrays and
-not NumPy's: reading a document alone, as `audit` does, would import that for them.
+A number in a column takes 8 bytes; a pydantic record takes hundreds. A run may have a million
+steps. The columns are plain arrays, not NumPy's: `audit` reads documents without any other need for
+NumPy, whose import takes long.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MAX_STEP = 2**53
 
 
 class Point(Document):
-    """One number at one step; `hex` is the value, `decimal` lets a person read it."""
+    """One number at one step; `hex` is the exact value, `decimal` the same value for people."""
 
     step: int = Field(ge=0, le=MAX_STEP)
     decimal: str = Field(max_length=40)
@@ -52,11 +53,12 @@ class Point(Document):
             message = f"{self.hex} is beyond what a float holds"
             raise ValueError(message) from error
         shown = float(self.decimal)
-        # NaN equals nothing, not even itself
+        # NaN is not equal to itself, so two NaN need a check of their own
         if shown != value and not (math.isnan(shown) and math.isnan(value)):
             message = f"decimal {self.decimal} is not the number {self.hex}"
             raise ValueError(message)
-        # one text for each number: so a series can be kept as numbers and written as it was read
+        # There is only one accepted text for each number. A series can then be kept as floats and
+        # written back exactly as it was read.
         if (self.decimal, self.hex) != (repr(value), value.hex()):
             message = f"{self.decimal}, {self.hex} has to be written {value!r}, {value.hex()}"
             raise ValueError(message)
@@ -64,25 +66,26 @@ class Point(Document):
 
     @classmethod
     def of(cls, step: int, value: float) -> Point:
-        """Write a float so that reading it gives the same bits back."""
+        """Build a point from a float; reading it back gives the same bits."""
         return cls(step=step, decimal=repr(value), hex=value.hex())
 
     @property
     def value(self) -> float:
-        """The number itself."""
+        """The number as a float."""
         return float.fromhex(self.hex)
 
 
-# eight bytes each: signed, unsigned, binary64
+# typecodes of `array`, all with 8 bytes: signed integer, unsigned integer, binary64
 Kind = Literal["q", "Q", "d"]
 SIGNED: Final = "q"
 UNSIGNED: Final = "Q"
 FLOAT: Final = "d"
-# the third word of a packed column whose numbers are all one
+# marks a packed column in which all numbers are equal
 SAME: Final = "same"
-# as many steps as a run may have; a packed range names its length, and is not trusted for it
+# The largest number of steps of a run. A packed range is only two numbers, so without this limit a
+# few bytes could make the reader allocate any amount of memory.
 MAX_ROWS: Final = 1_000_000
-# enough that what is done for all of them takes no time, and few enough to hold
+# large enough that the cost of each call does not matter, and small enough to keep in memory
 LINES_AT_A_TIME: Final = 1000
 Row = TypeVar("Row", bound=BaseModel)
 Column: TypeAlias = "array[Any]"
@@ -90,7 +93,7 @@ Column: TypeAlias = "array[Any]"
 
 @dataclass(frozen=True, slots=True)
 class Same(Sequence[int]):
-    """One whole number, so many times."""
+    """A sequence that contains `times` times the same integer, without storing it so often."""
 
     number: int
     times: int
@@ -110,14 +113,14 @@ class Same(Sequence[int]):
         return self.times
 
 
-# what a column is held as
+# The forms in which a column is stored: raw bytes, consecutive integers, or one repeated integer.
 Held: TypeAlias = bytes | range | Same
 
 
 def whole_column(kind: Kind, part: object) -> Column:
-    """The numbers that `packed_column` gave.
+    """Return the column that `packed_column` packed.
 
-    Raises `ValueError`, `TypeError` or `OverflowError` for anything else.
+    Raises `ValueError`, `TypeError` or `OverflowError` for any other value.
     """
     if isinstance(part, list):
         first, count, *same = part
@@ -139,7 +142,11 @@ def whole_column(kind: Kind, part: object) -> Column:
 
 
 def packed_column(column: Held) -> str | list[int | str]:
-    """A column in one value that JSON has: its bytes in this machine's order, or what it is."""
+    """Return a column as one JSON value.
+
+    A range becomes `[first, count]`, a repeated integer `[number, count, "same"]`, and other
+    numbers the base64 text of their bytes in this machine's byte order.
+    """
     if isinstance(column, range):
         return [column.start, len(column)]
     if isinstance(column, Same):
@@ -148,32 +155,36 @@ def packed_column(column: Held) -> str | list[int | str]:
 
 
 def held_column(numbers: Column) -> Held:
-    """As little as holds the numbers: most steps follow each other, and some numbers never move."""
+    """Return the smallest form that stores these numbers.
+
+    Most columns of steps are consecutive integers, and many other columns contain the same number
+    at every step.
+    """
     if numbers.typecode == SIGNED and numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
         following = range(numbers[0], numbers[-1] + 1)
         if numbers == array(SIGNED, following):
             return following
-    # of floats two zeros are equal, and not the same
+    # Floats are excluded: 0.0 and -0.0 are equal but have different bits.
     if numbers.typecode != FLOAT and numbers and numbers.count(numbers[0]) == len(numbers):
         return Same(numbers[0], len(numbers))
     return numbers.tobytes()
 
 
 def shown_column(kind: Kind, column: Held) -> Sequence[Any]:
-    """The numbers of what is held, without a copy."""
+    """Return the numbers of a stored column as a sequence, without a copy."""
     return memoryview(column).cast(kind) if isinstance(column, bytes) else column
 
 
 def within(column: Column, least: float, most: float) -> bool:
-    """Whether no number is outside; none may be NaN."""
+    """Return whether all numbers are between `least` and `most`; the column must be free of NaN."""
     return not column or least <= min(column) <= max(column) <= most
 
 
 class Rows(Facts[Row]):
-    """Records of one kind that never change, each rebuilt when it is asked for.
+    """An immutable sequence of records of one kind, each rebuilt when it is asked for.
 
-    In a document they are the list of records that they stand for, and are read from nothing else;
-    with the context `PACKED` they are what `packed` gives.
+    In a document the sequence is written as the list of its records, and only such a list is read.
+    With the validation context `PACKED` it is written by `packed` and read by `unpacked`.
     """
 
     __slots__ = ()
@@ -182,33 +193,36 @@ class Rows(Facts[Row]):
     @classmethod
     @abstractmethod
     def of(cls, records: Iterable[Row]) -> Self:
-        """Hold these records."""
+        """Return these records as rows."""
 
     @classmethod
     @abstractmethod
     def of_plain(cls, records: list[Any]) -> Self:
-        """Hold what JSON has for records.
+        """Return rows from records in the form that JSON has, which are dictionaries.
 
-        Raises `ValueError`, `TypeError`, `KeyError` or `OverflowError` for whatever the record
-        itself would not take, or would write in other words.
+        Raises `ValueError`, `TypeError`, `KeyError` or `OverflowError` for anything that the record
+        would refuse, or would write in a different form.
         """
 
     @abstractmethod
     def packed(self) -> list[Any]:
-        """All of it in few values that JSON has."""
+        """Return all records as a few JSON values."""
 
     @classmethod
     @abstractmethod
     def unpacked(cls, parts: list[Any]) -> Self:
-        """What `packed` gave; raises as `of_plain` does, for what no records could be."""
+        """Return the rows that `packed` packed.
+
+        Raises the same errors as `of_plain` for values that no records could have.
+        """
 
     @abstractmethod
     def at(self, place: int) -> Row:
-        """The record at a place from 0 on."""
+        """Return the record at an index, counted from 0."""
 
     @abstractmethod
     def part(self, places: slice) -> Self:
-        """Some of the records."""
+        """Return the records of a slice."""
 
     @overload
     def __getitem__(self, place: int) -> Row: ...
@@ -251,12 +265,12 @@ class Rows(Facts[Row]):
             if packed:
                 message = "are no packed records"
                 raise ValueError(message) from error
-        # record by record: says which one is wrong, and how
+        # The fast path failed. Validating record by record names the record that is wrong, and why.
         return cls.of(handler(tuple(value)))
 
     @classmethod
     def _written(cls, value: Iterable[Row], info: SerializationInfo) -> Self | list[Any]:
-        # a copy with other records is not validated
+        # `model_copy` does not validate, so the value may be a plain sequence of records
         rows = value if isinstance(value, cls) else cls.of(value)
         if not info.mode_is_json():
             return rows
@@ -270,9 +284,9 @@ class Rows(Facts[Row]):
 
 
 class NumberRows(Rows[Row]):
-    """Each record as a row of numbers, its step first; a column holds the numbers of one kind.
+    """Records that consist of numbers, the step first; each column has the numbers of one field.
 
-    Two are equal when all bits are.
+    Two instances are equal if all bits are equal.
     """
 
     __slots__ = ("_columns",)
@@ -281,9 +295,9 @@ class NumberRows(Rows[Row]):
     def __init__(
         self, rows: Iterable[tuple[Any, ...]] = (), *, columns: Iterable[Column] = ()
     ) -> None:
-        """Rows of numbers, one of each kind, or their columns.
+        """Take either rows of numbers, one for each of `kinds`, or the columns themselves.
 
-        `ValueError` or `OverflowError` for what no records have.
+        Raises `ValueError` or `OverflowError` for numbers that no record of this kind has.
         """
         taken = [*columns]
         if not taken:
@@ -299,74 +313,80 @@ class NumberRows(Rows[Row]):
     @staticmethod
     @abstractmethod
     def settle(*columns: Any) -> None:  # noqa: ANN401 - a `Column` each
-        """Make of the numbers those that are held; `ValueError` where no record has them."""
+        """Check the columns, and normalise their numbers in place.
+
+        Raises `ValueError` for numbers that no record of this kind has.
+        """
 
     @staticmethod
     @abstractmethod
     def row_of(*_: Any, **fields: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as JSON has them
-        """The numbers of a record's fields; faults as `of_plain` has them where JSON has others."""
+        """Return the numbers of a record's fields, given as JSON has them.
+
+        Raises the errors of `of_plain` for fields that are not in the one accepted form.
+        """
 
     @staticmethod
     @abstractmethod
     def lines_of(*columns: Any) -> list[str]:  # noqa: ANN401 - a sequence of numbers each
-        """The record of each row of these columns as a line of JSON, its keys sorted."""
+        """Return each row of these columns as a line of JSON with sorted keys."""
 
     @classmethod
     def of(cls, records: Iterable[Row]) -> Self:
-        """Hold these records."""
+        """Return these records as rows."""
         return cls(cls.row_of(**vars(record)) for record in records)
 
     @classmethod
     def of_plain(cls, records: list[Any]) -> Self:
-        """Hold records as JSON has them; faults as the base has them."""
+        """Return rows from records as JSON has them; raises the errors of the base class."""
         return cls(cls.row_of(**record) for record in records)
 
     def column(self, place: int) -> Sequence[Any]:
-        """The numbers of one kind; not to be written to."""
+        """Return the numbers of one field; the caller must not write to them."""
         return shown_column(self.kinds[place], self._columns[place])
 
     @property
     def steps(self) -> Sequence[int]:
-        """The steps alone; not to be written to."""
+        """The steps of all records; the caller must not write to them."""
         return self.column(0)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Each record as its numbers."""
+        """Yield each record as a tuple of its numbers."""
         return zip(*map(self.column, range(len(self.kinds))), strict=True)
 
     def facts(self) -> Iterator[list[str]]:
-        """The records as lines of JSON, some at a time."""
+        """Yield the records as lines of JSON, `LINES_AT_A_TIME` at once."""
         columns = [self.column(number) for number in range(len(self.kinds))]
         for first in range(0, len(self), LINES_AT_A_TIME):
             yield self.lines_of(*(column[first : first + LINES_AT_A_TIME] for column in columns))
 
     def packed(self) -> list[Any]:
-        """Each column in one value."""
+        """Return each column as one JSON value."""
         return [*map(packed_column, self._columns)]
 
     @classmethod
     def unpacked(cls, parts: list[Any]) -> Self:
-        """What `packed` gave; faults as the base has them."""
+        """Return the rows that `packed` packed; raises the errors of the base class."""
         pairs = zip(cls.kinds, parts, strict=True)
         return cls(columns=[whole_column(kind, part) for kind, part in pairs])
 
     def at(self, place: int) -> Row:
-        """The record at a place from 0 on."""
+        """Return the record at an index, counted from 0."""
         row = ((self.column(number)[place],) for number in range(len(self.kinds)))
         (line,) = self.lines_of(*row)
         record: Row = self.record.model_validate_json(line)  # type: ignore[assignment] # its kind
         return record
 
     def part(self, places: slice) -> Self:
-        """Some of the records."""
+        """Return the records of a slice."""
         return self._with(self.column(number)[places] for number in range(len(self.kinds)))
 
     def chosen(self, kept: Sequence[bool]) -> Self:
-        """The records at whose place `kept` is true; it has one for each."""
+        """Return the records for which `kept` is true; `kept` has one value for each record."""
         return self._with(compress(self.column(number), kept) for number in range(len(self.kinds)))
 
     def _with(self, columns: Iterable[Iterable[Any]]) -> Self:
-        """What is held already, in part: it was settled before."""
+        """Return rows with parts of the stored columns, which need no second check by `settle`."""
         rows = type(self)()
         rows._columns = tuple(  # noqa: SLF001 - its own kind
             held_column(array(kind, column))
@@ -387,9 +407,10 @@ class NumberRows(Rows[Row]):
 
 
 class Points(NumberRows[Point]):
-    """Steps and values in their order; every bit of a value is kept, but NaN is one value.
+    """Steps and values of a metric in their order.
 
-    Two are equal when all bits are: NaN equals NaN, and 0.0 is not -0.0.
+    Every bit of a value is kept, except that all NaN become the same NaN. Two instances are equal
+    if all bits are equal: NaN equals NaN, and 0.0 differs from -0.0.
     """
 
     __slots__ = ()
@@ -398,32 +419,36 @@ class Points(NumberRows[Point]):
 
     @property
     def values(self) -> Sequence[float]:
-        """The numbers alone; not to be written to."""
+        """The values of all points; the caller must not write to them."""
         return self.column(1)
 
     def pairs(self) -> Iterator[tuple[int, float]]:
-        """Each step with its number."""
+        """Yield each step with its value."""
         return zip(self.steps, self.values, strict=True)
 
     def same_steps(self, other: Points) -> bool:
-        """Whether both have the same steps in the same order."""
+        """Return whether both have the same steps in the same order."""
         return self._columns[0] == other._columns[0]
 
     @staticmethod
     def settle(steps: Column, values: Column) -> None:
-        """NaN has no sign or payload here: a point cannot have them either."""
+        """Check the steps, and replace every NaN by the same NaN.
+
+        `Point` writes NaN as text, which keeps neither its sign nor its payload.
+        """
         if not within(steps, 0, MAX_STEP):
             message = f"a step is below 0 or above {MAX_STEP}"
             raise ValueError(message)
-        # a sum is NaN where one of the numbers is
+        # The sum is NaN if any number is NaN. It can also be NaN without one, as for inf - inf; the
+        # replacement then changes nothing.
         if math.isnan(sum(values)):
             values[:] = array(FLOAT, [math.nan if math.isnan(value) else value for value in values])
 
     @staticmethod
     def row_of(step: int, decimal: str, hex: str) -> tuple[int, float]:  # noqa: A002 - the key's name
-        """Step and value."""
+        """Return step and value of a point."""
         value = float.fromhex(hex)
-        # whatever is not written so is left to the record to take or refuse
+        # any other spelling goes to `Point`, which accepts it or says what is wrong
         if type(step) is not int or (repr(value), value.hex()) != (decimal, hex):
             message = "is not a plain point"
             raise ValueError(message)
@@ -431,23 +456,23 @@ class Points(NumberRows[Point]):
 
     @staticmethod
     def lines_of(steps: Sequence[int], values: Sequence[float]) -> list[str]:
-        """Each point as a line of JSON."""
+        """Return each point as a line of JSON."""
         return [
             f'{{"decimal": "{value!r}", "hex": "{value.hex()}", "step": {step}}}'
             for step, value in zip(steps, values, strict=True)
         ]
 
     def with_last(self, value: float) -> Points:
-        """The same with another value at the last step, which has to be there."""
+        """Return the same points with a different value at the last step; there must be one."""
         return Points(columns=[array(SIGNED, self.steps), array(FLOAT, [*self.values[:-1], value])])
 
 
-# numbers that a float can hold: evidence may come from another job
+# Evidence may come from another job, so sizes are limited to numbers that a float can represent.
 MAX_BYTES: Final = 2**63
 
 
 class StepMemory(Document):
-    """Memory after a step: resident on the host, allocated on the device."""
+    """Memory after a step: resident on the host, and allocated by torch on the device."""
 
     step: int = Field(ge=1, le=MAX_STEP)
     resident_bytes: int = Field(ge=0, le=MAX_BYTES)
@@ -455,7 +480,7 @@ class StepMemory(Document):
 
 
 class Memory(NumberRows[StepMemory]):
-    """Step, resident bytes, and bytes on the device."""
+    """The memory after each step: step, resident bytes and bytes on the device."""
 
     __slots__ = ()
     record = StepMemory
@@ -463,17 +488,17 @@ class Memory(NumberRows[StepMemory]):
 
     @property
     def resident_bytes(self) -> Sequence[int]:
-        """What the host held; not to be written to."""
+        """The resident bytes on the host; the caller must not write to them."""
         return self.column(1)
 
     @property
     def device_bytes(self) -> Sequence[int]:
-        """What the device held; not to be written to."""
+        """The allocated bytes on the device; the caller must not write to them."""
         return self.column(2)
 
     @staticmethod
     def settle(steps: Column, resident_bytes: Column, device_bytes: Column) -> None:
-        """All of it, as it is."""
+        """Check the ranges of all numbers, and leave them unchanged."""
         sizes = within(resident_bytes, 0, MAX_BYTES) and within(device_bytes, 0, MAX_BYTES)
         if not sizes or not within(steps, 1, MAX_STEP):
             message = "are the numbers of no memory"
@@ -481,7 +506,7 @@ class Memory(NumberRows[StepMemory]):
 
     @staticmethod
     def row_of(step: int, resident_bytes: int, device_bytes: int) -> tuple[int, int, int]:
-        """As the columns hold it."""
+        """Return the numbers in the order of the columns."""
         row = step, resident_bytes, device_bytes
         if {*map(type, row)} != {int}:
             message = "is not a plain memory record"
@@ -492,7 +517,7 @@ class Memory(NumberRows[StepMemory]):
     def lines_of(
         steps: Sequence[int], resident_bytes: Sequence[int], device_bytes: Sequence[int]
     ) -> list[str]:
-        """Each as a line of JSON."""
+        """Return each record as a line of JSON."""
         return [
             f'{{"device_bytes": {device}, "resident_bytes": {resident}, "step": {step}}}'
             for step, resident, device in zip(steps, resident_bytes, device_bytes, strict=True)

@@ -1,4 +1,4 @@
-"""The configuration that a training really had, as the harness recorded it: names and values."""
+"""The configuration that a training really used: names and values as the harness recorded them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_VALUE: Final = 500
 MAX_CHANGES: Final = 200
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 Value = Annotated[str, Field(max_length=MAX_VALUE)]
-# each value as JSON, by a name such as `argparse.lr` or `conf/train.yaml.optimizer.lr`
+# each value as JSON; names are such as `argparse.lr` or `conf/train.yaml.optimizer.lr`
 ConfigurationValues = Annotated[dict[Name, Value], Field(max_length=MAX_VALUES)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SOURCES: Final = {
@@ -28,14 +28,15 @@ SOURCES: Final = {
     "hydra": "Hydra's configuration",
     "omegaconf": "the OmegaConf configuration",
 }
+# file names contain dots too, so a value's own name begins after the suffix
 _IN_FILE: Final = re.compile(r"(.+?\.(?:yaml|yml|toml|json))(?:\.(.*))?\Z")
 
 
 class Configuration(Document):
-    """What the first strict run was configured with.
+    """The configuration of the first strict run.
 
-    `digest` is the SHA-256 of the canonical JSON of `values`. `varies` names values that other
-    strict runs of the same call had differently, such as a time: they are in neither.
+    `digest` is the SHA-256 of the canonical JSON of `values`. `varies` names values that were
+    different in other strict runs of the same call, such as a time. They are in neither of the two.
     """
 
     digest: Sha256
@@ -44,7 +45,7 @@ class Configuration(Document):
 
 
 class ConfigurationChange(Document):
-    """A value that differs, as JSON; empty on the side that has none."""
+    """A value that differs, as JSON; a side without the value is empty."""
 
     name: Name
     before: Value = ""
@@ -52,40 +53,43 @@ class ConfigurationChange(Document):
 
     @property
     def place(self) -> str:
-        """Its own name and where it is, for example `lr in the parsed arguments`."""
+        """The value's name and its source, such as `lr in the parsed arguments`."""
         return " in ".join(named(self.name))
 
     @property
     def parsed(self) -> bool:
-        """Whether the training parsed or composed it, and no file alone has it."""
+        """Whether the training parsed or composed the value, rather than only read it in a file."""
         return self.name.partition(".")[0] in SOURCES
 
     @property
     def described(self) -> str:
-        """For example `lr: 0.1 → 0.2 in the parsed arguments`."""
+        """The change as text, such as `lr: 0.1 → 0.2 in the parsed arguments`."""
         name, source = named(self.name)
         before, after = self.before or "nothing", self.after or "nothing"
         return f"{name}: {before} → {after} in {source}"
 
 
 def plain_values(values: Mapping[str, str]) -> dict[str, str]:
-    """What the harness wrote, with every character that a reader could be misled by escaped."""
+    """Return the recorded values with every character escaped that could mislead a reader."""
     plain = {_plain(name)[:MAX_NAME]: _plain(text)[:MAX_VALUE] for name, text in values.items()}
     return {name: text for name, text in plain.items() if name}
 
 
 def _plain(text: str) -> str:
-    """Whole: values that differ in their last character are different ones."""
+    """Return the escaped text uncut: values may differ only in their last character."""
     return escaped_lines(text).replace("\n", "\\n")
 
 
 def configuration_digest(values: Mapping[str, str]) -> str:
-    """SHA-256 over names and values, whatever their order."""
+    """Return the SHA-256 over names and values, independent of their order."""
     return canonical_sha256(dict(values))
 
 
 def configuration_of(runs: Sequence[Mapping[str, str]]) -> Configuration | None:
-    """The configuration of equal runs, the first of which speaks; None where nothing was seen."""
+    """Return the configuration of equal runs, or None if the first run has no values.
+
+    The values are those of the first run; values that vary between the runs are left out.
+    """
     if not runs or not runs[0]:
         return None
     first = runs[0]
@@ -99,7 +103,7 @@ def configuration_of(runs: Sequence[Mapping[str, str]]) -> Configuration | None:
 def configuration_changes(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> tuple[ConfigurationChange, ...]:
-    """The values that differ, by their names."""
+    """Return the values that differ, sorted by name."""
     changed = (
         ConfigurationChange(name=name, before=before.get(name, ""), after=after.get(name, ""))
         for name in sorted({*before, *after})
@@ -109,7 +113,7 @@ def configuration_changes(
 
 
 def named(name: str) -> tuple[str, str]:
-    """A value's own name, and the words for where it is."""
+    """Return a value's own name, and the words for its source."""
     source, _, rest = name.partition(".")
     if source in SOURCES:
         return rest or name, SOURCES[source]
@@ -120,12 +124,12 @@ def named(name: str) -> tuple[str, str]:
 def proven_change(
     changes: Sequence[ConfigurationChange], before: str, after: str
 ) -> ConfigurationChange | None:
-    """The one change of exactly these numbers; None where none or several others fit.
+    """Return the only change from and to exactly these numbers, or None if it is not unique.
 
-    The same value is often in several sources, as in a file and in what was parsed of it: then the
-    first of them speaks, as long as all have one name.
+    The same value often has several sources, such as a file and the arguments parsed from it. If
+    all of these changes have one name, the first source is returned.
     """
-    # of so many there may be others that fit
+    # the list was cut at this length, so further changes may fit
     if len(changes) >= MAX_CHANGES:
         return None
     fitting = [
@@ -149,5 +153,5 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    # a whole number may be too large for any
+    # a whole number may be too large for a float
     return value if math.isfinite(value) else None

@@ -1,6 +1,6 @@
-"""The documents for a person: `cluster.json`, `data.json`, `environment.json`, `seeds.json`.
+"""The documents for people: `cluster.json`, `data.json`, `environment.json` and `seeds.json`.
 
-They are made from the evidence and read by nobody who judges.
+They are derived from the evidence. No decision reads them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from gate.training.environment import (
 
 CLUSTER_SCHEMA: Final = "repro-gate.cluster/1"
 CLUSTER_NAME: Final = "cluster.json"
-# the variables that choose how ranks talk to each other
+# prefixes of the variables that choose how ranks communicate
 TRANSPORT: Final = ("NCCL_", "GLOO_")
 
 
 class Accelerator(Document):
-    """Equal GPUs that a rank of the training held memory on, and how many of them.
+    """A kind of GPU on which a rank of the training held memory, and the number of such GPUs.
 
-    `revision` is the compute capability, `slice` the profile of a part of a GPU (MIG).
+    `revision` is the compute capability. `slice` is the profile of a MIG slice, empty for a whole
+    GPU.
     """
 
     name: ShortText
@@ -57,7 +58,7 @@ class Accelerator(Document):
 
 
 class HostFacts(Document):
-    """A host as rank 0 found it; a figure that it does not tell is None, a text empty."""
+    """The host as rank 0 found it; an unknown number is None, an unknown text is empty."""
 
     cpu: FactText = ""
     cpu_capability: FactText = ""
@@ -71,10 +72,10 @@ class HostFacts(Document):
 
 
 class Interconnect(Document):
-    """What lies between devices and hosts.
+    """How devices and hosts are connected.
 
-    `topology` is what `nvidia-smi topo -m` prints, `networks` the speed of each interface in
-    Mbit/s, `variables` what the ranks were started with that chooses a transport.
+    `topology` is the output of `nvidia-smi topo -m`. `networks` maps each interface to its speed in
+    Mbit/s. `variables` are those that choose a transport, as the ranks were started with them.
     """
 
     library: ShortText = ""
@@ -84,9 +85,10 @@ class Interconnect(Document):
 
 
 class ClusterDocument(Document):
-    """The file `cluster.json`; `driver` is that of the GPUs, empty without one.
+    """The file `cluster.json`.
 
-    `nodes` are those of a cluster, none where the training ran beside the gate.
+    `driver` is the driver of the GPUs, empty without a GPU. `nodes` are the nodes of a cluster;
+    there are none if the training ran on the gate's own machine.
     """
 
     schema_version: Literal["repro-gate.cluster/1"] = CLUSTER_SCHEMA
@@ -101,7 +103,7 @@ class ClusterDocument(Document):
 
 
 def cluster_document(evidence: EvidenceSet) -> ClusterDocument:
-    """Of the first run of the commit, and of what the gate's own process saw of its machine."""
+    """Build the document from the first run and from what the gate saw of its own machine."""
     run = evidence.runs[0]
     machine = evidence.machine
     return ClusterDocument(
@@ -142,20 +144,24 @@ def _host(run: RunEvidence, image: str) -> HostFacts:
 
 
 def _number(text: str) -> int | None:
-    """A count that a process told as text; None for anything else, a limit of `max` included."""
+    """Return a count that a process reported as text, or None for any other text.
+
+    The limit `max`, which means unlimited, gives None too.
+    """
     plain = text.isascii() and text.isdecimal() and len(text) < len(str(MAX_BYTES))
     return int(text) if plain else None
 
 
 def _accelerators(run: RunEvidence) -> tuple[Accelerator, ...]:
     used = [device for process in run.processes for device in process.devices if device.used]
-    # ranks that share a machine see each other's devices: one with a UUID counts once
+    # Ranks on one machine see the same devices, so a device with a UUID is counted once.
     known = {device.uuid: device for device in used if device.uuid}
     counted = Counter(
         map(_kind, (*known.values(), *(device for device in used if not device.uuid)))
     )
     return tuple(
         kind.model_copy(update={"count": count})
+        # a fixed order, so that the document does not depend on which process attested first
         for kind, count in sorted(counted.items(), key=lambda item: item[0].model_dump_json())
     )
 
@@ -181,7 +187,7 @@ DATA_NAME: Final = "data.json"
 
 
 class DataDocument(Document):
-    """The file `data.json`; a training that declared no data has no `sets`."""
+    """The file `data.json`; `sets` is empty if the training declared no data."""
 
     schema_version: Literal["repro-gate.data/1"] = DATA_SCHEMA
     commit: str
@@ -190,7 +196,7 @@ class DataDocument(Document):
 
 
 def data_document(evidence: EvidenceSet) -> DataDocument:
-    """The data sets as the runs found them, without the digests of their parts."""
+    """Build the document of the data sets as the runs found them, without their parts' digests."""
     return DataDocument(
         commit=evidence.commit,
         created_at=evidence.created_at,
@@ -203,7 +209,11 @@ ENVIRONMENT_NAME: Final = "environment.json"
 
 
 class InstalledPackage(Document):
-    """A distribution: where it came from, whether a rank imported it, or the settings ignore it."""
+    """An installed distribution and its origin.
+
+    `imported` is true if a rank imported it, `ignored` if the settings exclude it from the
+    comparison.
+    """
 
     name: PackageText
     version: PackageText
@@ -213,7 +223,7 @@ class InstalledPackage(Document):
 
 
 class RankEnvironment(Document):
-    """A rank of the first run: its facts, its variables, and every GPU that it can see."""
+    """The facts and variables of one rank of the first run, and every GPU that it can see."""
 
     rank: int = Field(ge=0, le=1_000_000)
     facts: FactMap
@@ -224,8 +234,8 @@ class RankEnvironment(Document):
 class EnvironmentDocument(Document):
     """The file `environment.json`.
 
-    `parts` decide which entry of a baseline judges, with the packages that are imported and not
-    ignored. All else is reported and decides nothing.
+    `parts` and the packages that are imported and not ignored select the entry of the baseline.
+    Everything else is informational.
     """
 
     schema_version: Literal["repro-gate.environment/1"] = ENVIRONMENT_SCHEMA
@@ -242,7 +252,10 @@ class EnvironmentDocument(Document):
 
 
 def environment_document(evidence: EvidenceSet) -> EnvironmentDocument:
-    """Of the first run of the commit; a second one that ran elsewhere is an error of its own."""
+    """Build the document from the first run.
+
+    One run is enough: two strict runs in different environments are an error elsewhere.
+    """
     run = evidence.runs[0]
     return EnvironmentDocument(
         commit=evidence.commit,
@@ -289,14 +302,14 @@ def _ranks(run: RunEvidence) -> tuple[RankEnvironment, ...]:
 
 SEEDS_SCHEMA: Final = "repro-gate.seeds/1"
 SEEDS_NAME: Final = "seeds.json"
-# as the harness calls what it seeds in each process, and the variable of Python's own hashes
+# the harness's prefix for the seeds it sets, and Python's variable for the seed of `hash()`
 SEEDED: Final = "seed_"
 HASH_SEED: Final = "PYTHONHASHSEED"
 MAX_SEEDED: Final = 1000
 
 
 class ProcessSeeds(Document):
-    """What one process of the first strict run attested: each generator with its seed."""
+    """The seeds that one process of the first run attested, by generator."""
 
     rank: int = Field(ge=0, le=1_000_000)
     pid: int
@@ -307,8 +320,9 @@ class ProcessSeeds(Document):
 class SeedsDocument(Document):
     """The file `seeds.json`.
 
-    `processes` says what the gate seeded, `by_the_script` what the training's own code did after
-    it, and `further` what the training gave with other seeds, where the policy asked for those.
+    `processes` has the seeds that the gate set. `by_the_script` has the seeds that the training's
+    own code set after that. `further` has the results with other seeds, if the policy asks for
+    them.
     """
 
     schema_version: Literal["repro-gate.seeds/1"] = SEEDS_SCHEMA
@@ -320,7 +334,7 @@ class SeedsDocument(Document):
 
 
 def seeds_document(evidence: EvidenceSet) -> SeedsDocument:
-    """Of the first run of the commit; the second strict one had the same seeds."""
+    """Build the document from the first run; the second strict run had the same seeds."""
     run = evidence.runs[0]
     return SeedsDocument(
         commit=evidence.commit,

@@ -1,8 +1,9 @@
-"""The evidence folder: what goes into each file, and reading it back.
+"""Write the evidence folder, and read it back.
 
-`set.json` holds the set without its runs, `<label>/evidence.json` each run, `manifest.json` the
-SHA-256 of all of them, in the order of the runs. `environment.json`, `cluster.json`, `data.json`
-and `seeds.json` say once more, for a person, where, on what, with which data and seeds they ran.
+`set.json` has the evidence set without its runs, and `<label>/evidence.json` each run.
+`manifest.json` has the SHA-256 of all of them, in the order of the runs. `environment.json`,
+`cluster.json`, `data.json` and `seeds.json` repeat for people where, on what, and with which data
+and seeds the runs ran.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ from gate.text.documents import document_chunks, read_document
 MANIFEST_SCHEMA: Final = "repro-gate.evidence-manifest/1"
 MANIFEST_NAME = "manifest.json"
 SET_NAME = "set.json"
-# One folder deep and without a dot in front, so a name
-# that is read from the manifest cannot leave the folder.
+# The name is one folder deep and does not begin with a dot. So a name that is read from the
+# manifest cannot lead out of the folder.
 RUN_NAME = r"[a-z0-9][a-z0-9-]{0,39}/evidence\.json"
-# for a person, and in a package at the top, where one looks
+# for people; a package has them at the top, where people look
 READABLE_NAMES: Final = frozenset((ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME))
 MAX_DOCUMENTS = 1000
-# all documents together: a call of hundreds of runs stays far below
+# limit for all documents together; a call with hundreds of runs stays far below it
 MAX_BYTES = 512 * 1024 * 1024
 NO_LINKS: Final = "The gate keeps no links; fetch the evidence again from where it was made."
 Record = TypeVar("Record", bound=Document)
 
 
 class EvidenceFile(Document):
-    """A document of the folder and its digest."""
+    """A document of the folder, and its digest."""
 
     name: str = Field(pattern=rf"^({RUN_NAME}|set\.json)$")
     sha256: str = Field(pattern=SHA256_PATTERN)
 
 
 class EvidenceManifest(Document):
-    """The file `manifest.json`."""
+    """The file `manifest.json`: the documents of the folder with their digests."""
 
     schema_version: Literal["repro-gate.evidence-manifest/1"] = MANIFEST_SCHEMA
     documents: Annotated[tuple[EvidenceFile, ...], Field(max_length=MAX_DOCUMENTS)]
@@ -64,14 +65,14 @@ class EvidenceManifest(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenDocument:
-    """A file of the folder by its name, and the SHA-256 of the bytes that were written."""
+    """The name of a file in the folder, and the SHA-256 of the bytes that were written."""
 
     name: str
     sha256: str
 
 
 class EvidenceFolder:
-    """The evidence folder of a call: what was rendered is on disk, and its digest is here."""
+    """Writes the evidence folder of one call, and remembers which runs are already on disk."""
 
     def __init__(self, files: Files, folder: Path) -> None:
         self._files = files
@@ -79,14 +80,15 @@ class EvidenceFolder:
         self._runs: dict[str, tuple[RunEvidence, WrittenDocument]] = {}
 
     def write(self, evidence: EvidenceSet) -> tuple[WrittenDocument, ...]:
-        """Write every file of the folder, the manifest last; a run that is there stays.
+        """Write every file of the folder, the manifest last; unchanged runs are not written again.
 
-        Raises `EvidenceError` when two runs share a label: one would overwrite the other.
+        Raises `EvidenceError` if two runs have the same label, because one would overwrite the
+        other.
         """
         labels = [run.run.label for run in evidence.runs]
         if len(set(labels)) != len(labels):
             raise EvidenceError("two runs in the evidence have the same label")
-        # the runs have files of their own: what stood in two places could disagree
+        # each run has a file of its own; a second copy in the set could disagree with it
         bare = evidence.model_copy(update={"runs": ()})
         judged = (self._written(SET_NAME, bare), *map(self._run, evidence.runs))
         readable = [
@@ -101,7 +103,8 @@ class EvidenceFolder:
 
     def _run(self, run: RunEvidence) -> WrittenDocument:
         known, written = self._runs.get(run.run.label, (None, None))
-        # the very record: it cannot have changed, and rendering takes as long as all else
+        # The same object cannot have changed, because records are frozen. Rendering a run takes as
+        # long as everything else together.
         if written is None or known is not run:
             written = self._written(f"{run.run.label}/evidence.json", run)
             self._runs[run.run.label] = run, written
@@ -117,9 +120,9 @@ class EvidenceFolder:
 
 
 def readable_documents(evidence: EvidenceSet) -> Iterator[tuple[str, Document]]:
-    """The documents for a person.
+    """Yield the documents for people.
 
-    They are made from the others whenever the folder is written, and never read back by it.
+    They are built from the other documents whenever the folder is written, and are never read back.
     """
     yield ENVIRONMENT_NAME, environment_document(evidence)
     yield CLUSTER_NAME, cluster_document(evidence)
@@ -128,14 +131,14 @@ def readable_documents(evidence: EvidenceSet) -> Iterator[tuple[str, Document]]:
 
 
 def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
-    """Read a folder back.
+    """Read an evidence folder.
 
-    Raises `EvidenceError` for a missing, foreign or altered document, for a link, and for more than
-    512 MiB in all. The manifest itself is bound by the seal of the package, not by this folder.
+    Raises `EvidenceError` for a missing, unknown or changed document, for a link, and for more than
+    512 MiB in total. The manifest itself is protected by the seal of the package, and not here.
     """
 
     def read(name: str, limit: int) -> bytes:
-        # a folder of evidence may be an artifact, and one of its folders a link that leads out
+        # the folder may come from an artifact, and one of its folders may be a link that leads out
         try:
             files.refuse_links(folder / name, below=folder)
         except StorageError as fault:
@@ -147,7 +150,7 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
 
 
 def within_bytes(read: Callable[[str, int], bytes]) -> Callable[[str], bytes]:
-    """Reads documents until they are larger, all together, than any evidence is."""
+    """Return `read` with a limit on the size of all documents that it reads together."""
     left = MAX_BYTES
 
     def bounded(name: str) -> bytes:
@@ -160,10 +163,13 @@ def within_bytes(read: Callable[[str, int], bytes]) -> Callable[[str], bytes]:
 
 
 def evidence_from(read: Callable[[str], bytes]) -> EvidenceSet:
-    """The same from wherever `read` takes a document by its name; faults as above."""
+    """Return the evidence set from the documents that `read` returns by name.
+
+    Raises the errors of `read_evidence_set`.
+    """
     manifest = _parse(EvidenceManifest, read(MANIFEST_NAME), MANIFEST_NAME)
     names = [document.name for document in manifest.documents]
-    # the runs are read by position below, so the list has to have this very form
+    # the code below takes the runs by position, so the list must have exactly this form
     if names[:1] != [SET_NAME] or len(set(names)) != len(names):
         raise EvidenceError(
             f"{MANIFEST_NAME}: must list {SET_NAME} first and each document once",

@@ -1,4 +1,8 @@
-"""The harness's output folder: which processes wrote what, each file read with a limit."""
+"""Read the harness's output folder: find which process wrote which file, and read each file.
+
+The training can write to this folder too. Every file is therefore untrusted: names are matched
+strictly, and the size of a file, its lines and its fields are limited.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +50,9 @@ TextMap = Annotated[dict[str, Text], Field(max_length=1000)]
 Problems = Annotated[tuple[Text, ...], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0, le=2**63)]
 MAX_FINGERPRINTS = 32
-# of one step of one optimizer, as the harness counts
+# for one step of one optimizer; the harness has the same limit
 MAX_SAMPLES = 2**32
-# as the harness counts
+# the limits of the harness, which writes no more than this
 MAX_EXCEPTIONS = 20
 MAX_EXCEPTION_NAME = 200
 # some scripts have an optimizer for each parameter
@@ -59,7 +63,7 @@ MAX_SAMPLING_INTERVAL = 2**20
 # ranks of one process group, and optimizers of a replicated model
 MAX_GROUP = 100_000
 MAX_REPLICATED = 100
-# of one optimizer
+# limit for one optimizer
 MAX_SETTINGS = 500
 SettingPath = Annotated[str, Field(pattern=r"^[0-9]{1,3}/[A-Za-z0-9_.-][A-Za-z0-9_./-]{0,99}$")]
 Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
@@ -67,7 +71,11 @@ FingerprintName = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}(\.[a-z0-9]{1,20
 
 
 def _power_of_two(number: int) -> int:
-    """Nested intervals only: others would leave two runs with little or nothing to compare."""
+    """Refuse a sampling interval that is not a power of two.
+
+    Powers of two are nested: the steps of a larger interval are also steps of every smaller one.
+    Two runs with other intervals would have few steps or none to compare.
+    """
     if number & (number - 1):
         message = f"{number} is not a power of two"
         raise ValueError(message)
@@ -80,7 +88,7 @@ SamplingInterval = Annotated[
 
 
 class ExactNumber(Document):
-    """A float as `float.hex` writes it, and the type that it had in the training."""
+    """A float in the form of `float.hex`, with the type that it had in the training."""
 
     dtype: FloatType
     hex: str = Field(max_length=40)
@@ -104,8 +112,11 @@ class ExactNumber(Document):
 
 
 def representable(value: float, dtype: FloatType) -> bool:
-    """Whether a value of this type can be that number: no type gains bits on the way here."""
-    # Python's own float is float64, and every type has NaN and infinity
+    """Return whether a tensor of this dtype can contain this number exactly.
+
+    A number that it cannot contain was not written by the harness, which loses and adds no bits.
+    """
+    # a Python float is a float64, and every dtype has NaN and infinity
     if dtype == "float64" or not math.isfinite(value):
         return True
     code = "<e" if dtype == "float16" else "<f"
@@ -114,22 +125,22 @@ def representable(value: float, dtype: FloatType) -> bool:
     except OverflowError:
         return False
     exact: bool = struct.unpack(code, packed)[0] == value
-    # A bfloat16 is the upper half of a float32.
+    # a bfloat16 is the upper half of a float32, so the lower half has to be zero
     return exact and (dtype != "bfloat16" or packed[:2] == b"\0\0")
 
 
 class OwnedDocument(Document):
-    """A document that repeats whose it is; the file's name says it too."""
+    """A document that repeats rank and process id of its file's name, so they can be compared."""
 
     pid: Count
     rank: Count
 
 
 class Attestation(OwnedDocument):
-    """`process-rR-P.json`: which settings a process read back from torch, and what it runs on.
+    """`process-rR-P.json`: the settings that a process read back from torch, and its devices.
 
-    `before` is what torch had before the harness set anything, `late` that CUDA had started by
-    then.
+    `before` holds the settings that torch had before the harness changed any. `late` is true if
+    CUDA had already started by then.
     """
 
     applied: TextMap
@@ -149,8 +160,9 @@ class Attestation(OwnedDocument):
 class Untrained(OwnedDocument):
     """`untrained-rR-P.json`: a process that ended by itself without an optimizer step.
 
-    `torch` says whether it imported torch, `stopped` that the harness ended it after so many
-    `backwards`, `imported` which libraries were there that train without torch's optimizers.
+    `torch` is true if the process imported torch. `stopped` is true if the harness ended it because
+    no optimizer step came in `backwards` backward passes. `imported` names libraries that the
+    process imported and that train without torch's optimizers.
     """
 
     torch: bool
@@ -160,10 +172,10 @@ class Untrained(OwnedDocument):
 
 
 class Ended(OwnedDocument):
-    """`ended-rR-P.json`: how a process ended that trained, or that an exception ended.
+    """`ended-rR-P.json`: how a process ended that trained or that was ended by an exception.
 
-    `exceptions` are the names of that one and of those that it holds, but for the gate's stop;
-    `stopped` says that this is among them.
+    `exceptions` has the name of the exception and of the exceptions that it contains. The gate's
+    stop is left out of the names; `stopped` is true if it was among them.
     """
 
     trained: bool
@@ -175,9 +187,10 @@ class Ended(OwnedDocument):
 
 
 class ExitLine(Document):
-    """A line of `exits-rR-P.jsonl`: a process that this one started has failed.
+    """A line of `exits-rR-P.jsonl`: a process that this process started has failed.
 
-    `code` is negative for a signal; `rank` is the one that it was started as, where it was.
+    `code` is negative for a signal. `rank` is the variable RANK that the process was started with,
+    or None.
     """
 
     pid: Count
@@ -186,15 +199,18 @@ class ExitLine(Document):
 
 
 class BoundaryFile(OwnedDocument, BoundaryFacts):
-    """`boundary-rR-P.json`: what a process stood with when it was interrupted, or resumed."""
+    """`boundary-rR-P.json`: the state of a process where it was interrupted or was resumed."""
 
 
 class KillFile(OwnedDocument, KillFacts):
-    """`kill-rR-P.json`: what a process told that is killed inside a save."""
+    """`kill-rR-P.json`: what a process writes right before it is killed inside a save."""
 
 
 class StepLine(Document):
-    """A line of `steps-rR-P.jsonl`: one optimizer step."""
+    """A line of `steps-rR-P.jsonl`: one step of one optimizer.
+
+    docs/harness-protocol.md describes each field.
+    """
 
     step: int = Field(ge=1, le=MAX_STEP)
     optimizer: int = Field(ge=0, lt=MAX_OPTIMIZERS)
@@ -222,21 +238,24 @@ class StepLine(Document):
 
 
 class MetricLine(ExactNumber):
-    """A line of `metrics-rR-P.jsonl`: one number that the script logged."""
+    """A line of `metrics-rR-P.jsonl`: one number that the script logged through the harness."""
 
     name: str = Field(min_length=1, max_length=200)
     step: int = Field(ge=0, le=MAX_STEP)
 
 
 class Replicated(Document):
-    """An optimizer all of whose parameters one DistributedDataParallel keeps equal on `ranks`."""
+    """An optimizer whose parameters one DistributedDataParallel keeps equal on all of `ranks`."""
 
     optimizer: Annotated[int, Field(ge=0, lt=MAX_OPTIMIZERS)]
     ranks: Annotated[tuple[Count, ...], Field(max_length=MAX_GROUP)]
 
 
 class Summary(Document):
-    """`summary-rR-P.json`: written last, so its presence says that the process ended well."""
+    """`summary-rR-P.json`: the last file that a process writes.
+
+    Its presence shows that the process ended normally and that its other files are complete.
+    """
 
     steps: Count
     stopped_by: StoppedBy
@@ -274,19 +293,20 @@ MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 MAX_LINES_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
-# enough that what is done for all of them takes no time
+# large enough that the cost of each block does not matter
 BLOCK_LINES = 2000
 NumberedLines = list[tuple[int, bytes]]
-# of overrides, started processes and sources: the harness writes no more of any
+# The harness writes at most this many lines of overrides, started processes and sources. A longer
+# file was not written by the harness.
 MAX_NOTED_LINES = 200
-# as long as the records allow, however much longer escapes made it
+# The length that the records allow. Escaping untrusted text can make it longer, so it is cut again.
 MAX_TEXT = 200
 Record = TypeVar("Record", bound=Document)
 Owned = TypeVar("Owned", bound=OwnedDocument)
 
 
 class HarnessFile(StrEnum):
-    """The kinds of files, by the first word of their names."""
+    """The kinds of harness files; each value is the first word of the file's name."""
 
     PROCESS = "process"
     STEPS = "steps"
@@ -307,7 +327,8 @@ class HarnessFile(StrEnum):
 
 
 KIND_PATTERN = "|".join(HarnessFile)
-# No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
+# Without leading zeros each process has exactly one name. Otherwise `r0-7` and `r0-07` could both
+# claim to be the same process.
 PROCESS_PATTERN = r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})\.(jsonl|json|safetensors)"
 NAME = re.compile(rf"({KIND_PATTERN}){PROCESS_PATTERN}\Z")
 ENDINGS = {
@@ -332,21 +353,22 @@ ENDINGS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class ProcessFiles:
-    """What one process left; `kinds` names the files that are there."""
+    """The files that one process left; `kinds` names those that exist."""
 
     rank: int
     pid: int
     kinds: tuple[HarnessFile, ...]
 
     def name(self, kind: HarnessFile) -> str:
-        """The name of this process's file of a kind."""
+        """Return the name of this process's file of a kind, whether it exists or not."""
         return f"{kind.value}-r{self.rank}-{self.pid}.{ENDINGS[kind]}"
 
 
 def find_processes(files: Files, out: Path) -> tuple[ProcessFiles, ...]:
-    """The processes that left a file of the protocol, by rank and process id.
+    """Return the processes that left a harness file, sorted by rank and process id.
 
-    Any other name in the folder is passed over. `EvidenceError` when there are too many.
+    Files with other names are ignored. Raises `EvidenceError` if the folder cannot be read, or if
+    it has too many harness files.
     """
     try:
         names = files.list_names(out, max_names=MAX_NAMES)
@@ -356,7 +378,7 @@ def find_processes(files: Files, out: Path) -> tuple[ProcessFiles, ...]:
             hint="Only the harness writes there; the training may have filled or replaced it.",
         ) from error
     kinds: dict[tuple[int, int], list[HarnessFile]] = {}
-    # what else is there is not the protocol's: the training can write into this folder too
+    # the training can write to this folder too, so other files are no fault of the harness
     for match in filter(None, map(NAME.match, names)):
         kind = HarnessFile(match[1])
         if match[4] == ENDINGS[kind]:
@@ -373,7 +395,11 @@ def find_processes(files: Files, out: Path) -> tuple[ProcessFiles, ...]:
 
 
 def read_harness_document(files: Files, out: Path, name: str, model: type[Record]) -> Record:
-    """One JSON file of the harness's."""
+    """Read one JSON file of the harness as a record of type `model`.
+
+    Raises `EvidenceError` if the file cannot be read or is too large, and `DocumentError` if its
+    content does not fit the model.
+    """
     with open_untrusted(files, out / name, name, max_bytes=MAX_DOCUMENT_BYTES) as opened:
         return read_document(model, opened.read_at(0, opened.size_bytes), name)
 
@@ -381,7 +407,10 @@ def read_harness_document(files: Files, out: Path, name: str, model: type[Record
 def read_own_document(
     files: Files, out: Path, process: ProcessFiles, kind: HarnessFile, model: type[Owned]
 ) -> Owned:
-    """A process's document, refused when it claims to be another process's."""
+    """Read a process's JSON file, and check that it names the same process as its file name.
+
+    Raises `EvidenceError` if it names a different one.
+    """
     name = process.name(kind)
     document = read_harness_document(files, out, name, model)
     if (document.rank, document.pid) != (process.rank, process.pid):
@@ -395,7 +424,7 @@ def read_own_document(
 def read_harness_lines(
     files: Files, out: Path, name: str, model: type[Record]
 ) -> tuple[Record, ...]:
-    """One JSON Lines file of the harness's; each fault names the file and the line."""
+    """Read one JSON Lines file of the harness; errors name the file and the line."""
     with open_untrusted(files, out / name, name, max_bytes=MAX_LINES_BYTES) as opened:
         return tuple(
             read_document(model, line, f"{name}: line {number}")
@@ -410,9 +439,9 @@ def told_lines(
     kind: HarnessFile,
     model: type[Record],
 ) -> Iterator[tuple[Record, ProcessFiles]]:
-    """The lines of one kind of file of every process, in the order of ranks and processes.
+    """Yield each line of one kind of file, with the process that wrote it, in the order of ranks.
 
-    Raises `EvidenceError` for a malformed file, and for one longer than the harness's own limit.
+    Raises `EvidenceError` for a file that is malformed or longer than the harness writes.
     """
     for process in processes:
         if kind not in process.kinds:
@@ -428,7 +457,11 @@ def told_lines(
 
 
 def plain_fields(line: OverrideLine | SourceLine, texts: tuple[str, ...]) -> dict[str, object]:
-    """The fields of a line; `texts` and the stack are the script's own text and go into reports."""
+    """Return the fields of a line, with the script's own text made safe to show.
+
+    `texts` names the fields with such text. They and the stack appear in reports, so control
+    characters are escaped and the text is cut.
+    """
     shown = {name: _plain(getattr(line, name)) for name in texts}
     return {**line.model_dump(), **shown, "stack": tuple(map(_plain, line.stack))}
 
@@ -438,8 +471,9 @@ def _plain(text: str) -> str:
 
 
 def numbered_lines(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, counted from 1, without their ends; empty ones are passed over."""
-    # one byte more than a line may have: a line without an end is never read as a whole
+    """Yield the lines of a file with their numbers from 1, without line ends; skip empty lines."""
+    # `readline` gets a limit of one byte more than a line may have. A file without any line end is
+    # therefore never read into memory as a whole.
     lines = iter(partial(opened.stream.readline, MAX_LINE_BYTES + 1), b"")
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_LINE_BYTES:
@@ -451,7 +485,11 @@ def numbered_lines(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
 
 
 def line_blocks(opened: UntrustedFile) -> Iterator[NumberedLines]:
-    """Some lines at a time; a fault of the file comes after the lines before it."""
+    """Yield the lines of a file in blocks of at most `BLOCK_LINES`.
+
+    If a line is faulty, the lines before it are yielded first and the error is raised after that.
+    An error in an earlier line is thus reported first, as it would be when reading line by line.
+    """
     lines = numbered_lines(opened)
     fault: EvidenceError | None = None
     while fault is None:

@@ -1,4 +1,4 @@
-"""What each process wrote down of traces, sources and children, read as untrusted bytes."""
+"""Read what each process wrote about traces, sources and child processes, as untrusted bytes."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ Children = tuple[tuple[UnattestedChild, ...], tuple[WeakerChild, ...]]
 
 
 def read_children(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Children:
-    """Those without the harness, and those that it came along to without a variable of the gate's.
+    """Return the child processes without the harness, and those that lack a variable of the gate.
 
-    In the order of ranks and processes; harmless lines are left out. Raises `EvidenceError` for a
-    malformed file, and for one longer than the harness's own limit.
+    They are in the order of ranks and processes; harmless commands are left out. Raises
+    `EvidenceError` for a file that is malformed or longer than the harness writes.
     """
     without: list[UnattestedChild] = []
     weaker: list[WeakerChild] = []
@@ -79,9 +79,9 @@ def read_children(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) 
 def read_sources(
     files: Files, out: Path, processes: tuple[ProcessFiles, ...]
 ) -> tuple[Source, ...]:
-    """What every process told, once for each line of a rank; at most `MAX_SOURCES`.
+    """Return the sources that all processes reported, equal ones once; at most `MAX_SOURCES`.
 
-    Raises `EvidenceError` for a malformed file, and for one longer than the harness's own limit.
+    Raises `EvidenceError` for a file that is malformed or longer than the harness writes.
     """
     sources: dict[Source, None] = {}
     for line, process in told_lines(files, out, processes, HarnessFile.SOURCES, SourceLine):
@@ -91,12 +91,14 @@ def read_sources(
     return tuple(sources)
 
 
+# the fields with the script's own text, which must be made safe before a report shows it
 _SOURCE_TEXTS = ("call", "before", "after", "file")
 
 
 def live_threads(rank: TrainedRank) -> tuple[LiveThreads, ...]:
-    """The number of threads at each step at which it is another than at the step before."""
+    """Return the number of threads at each step at which it changed."""
     steps, counts = rank.lines.largest("threads")
+    # `True` keeps the first step, which has no step before it
     moved = np.flatnonzero(np.append(True, counts[1:] != counts[:-1]))
     return tuple(
         LiveThreads(step=step, count=count)
@@ -104,33 +106,33 @@ def live_threads(rank: TrainedRank) -> tuple[LiveThreads, ...]:
     )
 
 
-# the harness ends at 32 MiB of calls; lines and the last record come on top
+# the harness stops at 32 MiB of calls; the lines that ran and the last record come on top
 MAX_TRACE_BYTES = 48 * 1024 * 1024
 HINT = "Only the harness may write into its output folder."
 Executed = tuple[TracedFile, TracedLine, Annotated[int, Field(ge=0, le=MAX_CALLS)]]
 
 
 class CallLine(TracedCall):
-    """A call, as the harness writes it."""
+    """An operator call, as the harness writes it."""
 
     kind: Literal["call"]
 
 
 class LinesLine(Document):
-    """Lines that ran: file, line and the number of the call that came next."""
+    """Lines of the script that ran: file, line and the number of the call that came next."""
 
     kind: Literal["lines"]
     lines: Annotated[tuple[Executed, ...], Field(max_length=1000)]
 
 
 class SettingsLine(TracedSettings):
-    """Settings, as the harness writes them where they are others than before."""
+    """Settings of torch, as the harness writes them when they change."""
 
     kind: Literal["settings"]
 
 
 class EndLine(Document):
-    """The last line: why the trace ended, and what it holds."""
+    """The last line: why the trace ended, and how many calls it recorded and missed."""
 
     kind: Literal["end"]
     why: Literal["done", "calls", "bytes", "time"]
@@ -147,9 +149,9 @@ KINDS: dict[object, type[CallLine | SettingsLine | LinesLine | EndLine]] = {
 
 
 def read_traces(files: Files, out: Path) -> tuple[RankTrace, ...]:
-    """The traces of the processes that took a step, by rank.
+    """Return the traces of the processes that took a step, in the order of their ranks.
 
-    Raises `EvidenceError` for a broken or oversized file, and for two traces of one rank.
+    Raises `EvidenceError` for a file that is broken or too large, and for two traces of one rank.
     """
     traces = [
         process
@@ -172,6 +174,7 @@ def _read(files: Files, out: Path, process: ProcessFiles) -> RankTrace:
     with open_untrusted(files, out / name, name, max_bytes=MAX_TRACE_BYTES) as opened:
         for number, data in numbered_lines(opened):
             where = f"{name}: line {number}"
+            # the harness writes the last record last, so somebody else added this line
             if end is not None:
                 raise opened.fault(f"line {number}: comes after the last record", hint=HINT)
             line = _line(data, where)
@@ -184,6 +187,7 @@ def _read(files: Files, out: Path, process: ProcessFiles) -> RankTrace:
             elif isinstance(line, SettingsLine):
                 settings.append(line)
             else:
+                # other calls refer to a call by its number, so the number has to be its index
                 if line.number != len(calls):
                     raise opened.fault(f"line {number}: call {line.number} is out of order")
                 calls.append(line)

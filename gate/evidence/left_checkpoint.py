@@ -1,9 +1,12 @@
-"""Whether what lies at a checkpoint's path is complete: it opens, and every byte of it is read.
+"""Decide whether what a killed run left at the checkpoint's path is complete.
 
-A file of a known format ends where it says, and the CRC-32 of each entry is that of its bytes. In a
-folder any other file may lie, so what a complete one consists of says what must not be missing.
-What a save was cut in under a name that no complete one has, such as `last.pt.part`, is left over:
-a script that goes on from the folder does not read it, or reads an older one of other names.
+Complete means that it opens and that every byte can be read. A file of a known format ends where it
+says, and each entry has the right CRC-32. A folder may contain any other files, so it is compared
+with a complete checkpoint, which shows what must not be missing.
+
+A save may be cut in a file whose name no complete checkpoint has, such as `last.pt.part`. Such a
+file is left over: a script that resumes from the folder ignores it, or reads an older file of
+another name.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from gate.system.files.port import Files
 from gate.text.phrases import joined
 from gate.text.untrusted_text import plain_text
 
-# what every save of a script holds, whenever it is made
+# parts that every save of a script contains, no matter when it is made
 LASTING = (Part.MODEL, Part.OPTIMIZER, Part.SCHEDULER, Part.SCALER, Part.AVERAGE)
 MAX_UNREAD = 100
 
@@ -37,9 +40,10 @@ MAX_UNREAD = 100
 def look_at_checkpoint(
     files: Files, out: Path, tree: Path, place: str, whole: CheckpointLook | None
 ) -> CheckpointLook:
-    """What an ended run left at `place` below `tree`; `whole` is a complete one of the script.
+    """Return what an ended run left at `place` below `tree`.
 
-    Raises `StorageError` for a link on the way, and `EvidenceError` for what the harness never
+    `whole` is the look at a complete checkpoint of the same script, if there is one. Raises
+    `StorageError` for a link in the path, and `EvidenceError` for files that the harness never
     writes.
     """
     path, every = tree / place, _kill_facts(files, out)
@@ -58,6 +62,7 @@ def look_at_checkpoint(
     if whole is not None and left_file is not None:
         in_place = left_file.inside == "." or left_file.inside in whole.files
         if looked.absent or looked.problem:
+            # the names come from the run, so a name such as `../x` is possible (CWE-22)
             names = (name for name in left_file.beside if is_plain_name(name))
             beside = next((name for name in names if _is_whole(files, path, name, whole)), "")
     return looked.model_copy(update={"kill": left_file, "beside": beside, "in_place": in_place})
@@ -71,7 +76,10 @@ def _without_leftovers(
     listed: Collection[str],
     cut: Collection[str],
 ) -> CheckpointLook | None:
-    """The look at a folder without the files `cut` that no complete one has; None for no better."""
+    """Return the look at a folder without its left-over files, or None if that is incomplete too.
+
+    The left-over files are those in `cut` that no complete checkpoint has.
+    """
     left_over = {name for name in cut if name not in {"", ".", *whole.files}}
     if not whole.files or not left_over:
         return None
@@ -83,7 +91,7 @@ def _without_leftovers(
         return None
     gone = next((name for name in whole.files if name not in listed), "")
     if gone:
-        # the rest may be parts of several checkpoints, none of them complete
+        # What remains may be parts of several checkpoints, none of which is complete.
         why = f"{shown}/{plain_text(gone)}, which a complete one has, was removed before the save"
         return looked.model_copy(update={"unsure": why[:1000]})
     return looked
@@ -91,7 +99,7 @@ def _without_leftovers(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Without(ReadableFiles):
-    """Files as they are, but for some that are not shown."""
+    """A view of the file system in which some paths are hidden."""
 
     files: Files
     hidden: frozenset[Path]
@@ -105,7 +113,7 @@ class _Without(ReadableFiles):
         return self.files.is_folder(path)
 
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
-        """As in `ReadableFiles`, without those that are hidden."""
+        """As in `ReadableFiles`, without the hidden names."""
         names = self.files.list_names(folder, max_names=max_names)
         return tuple(name for name in names if folder / name not in self.hidden)
 
@@ -116,11 +124,13 @@ def _is_whole(files: Files, path: Path, name: str, whole: CheckpointLook) -> boo
 
 
 def _listed(files: Files, path: Path) -> tuple[str, ...]:
-    """The names of all files below a folder; none for more than can be told."""
+    """Return the names of all files below a folder, or none if there are too many to report."""
     if not files.is_folder(path):
         return ()
     try:
+        # one more than the limit shows that there are too many
         names = sorted(islice(names_below(files, path), MAX_LISTED + 1))
+        # a name that is not UTF-8 cannot be written to the JSON answer of the reader
         "".join(names).encode("utf-8")
     except (StorageError, UnicodeEncodeError):
         return ()
@@ -130,11 +140,11 @@ def _listed(files: Files, path: Path) -> tuple[str, ...]:
 def _looked(
     files: ReadableFiles, path: Path, shown: str, whole: CheckpointLook | None
 ) -> CheckpointLook:
-    # in a folder lie texts too; a single file has to be a state
+    # a folder may also contain text files; a single file has to be a state
     unknown = UnknownContent.BYTES if files.is_folder(path) else UnknownContent.REFUSE
     try:
         with open_state(files, path, shown, max_bytes=MAX_STATE_BYTES, unknown=unknown) as content:
-            # nothing is excluded: whatever is cut off is to be found
+            # exclude nothing, so that any part that is cut is noticed
             digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
             contents = contents_of(content)
     except EvidenceError as error:
@@ -149,7 +159,7 @@ def _looked(
 def _short_of(
     look: CheckpointLook, contents: Contents, shown: str, whole: CheckpointLook | None
 ) -> str:
-    """What a complete one has and this one lacks."""
+    """Return what a complete checkpoint has and this one lacks, or an empty text."""
     if whole is None:
         return ""
     missing = [part for part in whole.parts if part not in look.parts]
@@ -162,7 +172,7 @@ def _short_of(
 
 
 def _kill_facts(files: Files, out: Path) -> tuple[KillFacts, ...]:
-    """What each rank told: first those that were killed inside a save."""
+    """Return what each rank reported, those that were killed inside a save first."""
     files_left = [
         read_own_document(files, out, process, HarnessFile.KILL, KillFile)
         for process in find_processes(files, out)

@@ -1,4 +1,4 @@
-"""Lock files of a commit: which versions they name, how two differ, what a pull request brings."""
+"""Lock files of a commit: the versions they name, how two differ, and what a change installs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ MAX_FILES: Final = 1000
 ARCHIVE: Final = "archive "
 FileHash = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}:[0-9A-Za-z._-]{1,200}$")]
 _RELEASE: Final = re.compile(r"^[0-9]+(?:\.[0-9]+)*$")
-# What a line for an installer may consist of: none of it can begin an option, name a place, or hold
-# a blank that is not ours. PEP 508 names, PEP 440 versions, the words of a marker.
+# The only texts that a line for an installer may consist of: PEP 508 names, PEP 440 versions, and
+# the words of a marker. None of them can begin an option, name a path, or contain a blank that the
+# gate did not write.
 DISTRIBUTION: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 EXACT_VERSION: Final = (
     r"[vV]?(?:[0-9]+!)?[0-9]+(?:\.[0-9]+)*"
@@ -46,8 +47,9 @@ _MARKER_WORD: Final = (
 )
 MAX_MARKER: Final = 2000
 MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
+# the algorithms that pip allows for `--hash`: at least as resistant to collisions as SHA-256
 STRONG_HASH: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
-# an installer takes a word with such an end for a file
+# an installer takes a word with one of these endings for a file
 ARCHIVE_ENDS: Final = (
     *(".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz"),
     *(".tar.lz", ".tlz", ".tar.lzma"),
@@ -55,7 +57,7 @@ ARCHIVE_ENDS: Final = (
 
 
 class LockKind(StrEnum):
-    """What wrote a lock file."""
+    """The tool or format that a lock file belongs to."""
 
     REQUIREMENTS = "pip requirements with hashes"
     UV = "uv.lock"
@@ -68,10 +70,11 @@ class LockKind(StrEnum):
 
 
 class LockedPackage(Document):
-    """A package of a lock: its versions (several where markers choose one) and hashes of its files.
+    """A package in a lock: its versions and the hashes of its files.
 
-    A hash is `algorithm:hex`, that of a commit `git:hex`. A kernel of a hub is called `kernel-` and
-    its repository, and its version is the commit.
+    A package has several versions if environment markers choose between them. A hash is
+    `algorithm:hex`, or `git:hex` for a commit. A kernel of a hub is named `kernel-` followed by its
+    repository, and its version is the commit.
     """
 
     name: PackageText
@@ -80,10 +83,10 @@ class LockedPackage(Document):
 
 
 class LockFile(Document):
-    """A lock file of a commit, by its path from the repository's root.
+    """A lock file of a commit; `path` is relative to the repository.
 
-    With a `problem` it could not be read, and `packages` is empty; `sha256` is that of its bytes,
-    empty where even these could not be had.
+    If it could not be read, `problem` says why and `packages` is empty. `sha256` is the digest of
+    the file's bytes, or empty if even these could not be read.
     """
 
     path: str = Field(min_length=1, max_length=500)
@@ -94,9 +97,10 @@ class LockFile(Document):
 
 
 class PinnedPackage(Document):
-    """A package that may be installed: one version, the hashes of its files, and for which machine.
+    """A package that may be installed: one version, the hashes of its files, and a marker.
 
-    The patterns are what keeps `line` from saying anything else, whatever the fields hold.
+    The patterns of the fields guarantee that `line` cannot contain anything else. This holds even
+    if an attacker controls the reader that filled the fields (T5).
     """
 
     name: str = Field(max_length=MAX_PACKAGE_TEXT, pattern=rf"^{DISTRIBUTION}$")
@@ -119,7 +123,7 @@ class PinnedPackage(Document):
 
     @property
     def line(self) -> str:
-        """As a requirements file has it, with every hash in the one line."""
+        """The line for a requirements file, with all hashes on one line."""
         marker = f" ; {self.marker}" if self.marker else ""
         return " ".join(
             (f"{self.name}=={self.version}{marker}", *(f"--hash={text}" for text in self.hashes))
@@ -131,10 +135,10 @@ Locks = Annotated[tuple[LockFile, ...], Field(max_length=MAX_LOCKS)]
 
 
 class LockChange(Document):
-    """A lock file that two commits have with other content; a side without it has no digest.
+    """A lock file whose content differs between two commits; a side without the file has no digest.
 
-    `moved` says what of it moved, as time goes; empty where only order, comments or hashes of more
-    files changed, or where a side could not be read.
+    `moved` describes the packages that changed. It is empty if only the order, comments or hashes
+    of additional files changed, or if one side could not be read.
     """
 
     path: str = Field(max_length=500)
@@ -144,10 +148,10 @@ class LockChange(Document):
 
 
 def differing_packages(before: LockFile, after: LockFile) -> tuple[PackageMove, ...]:
-    """The packages that two locks name in other versions, or in one version with other files.
+    """Return the packages whose versions differ between two locks, or whose files do.
 
-    A lock that could not be read differs in nothing that anybody knows of. Files differ where no
-    hash stands on both sides: a lock may come to name more files of one version.
+    Files differ if the two locks have no hash in common: a lock may later name more files of the
+    same version. If one lock could not be read, nothing is known to differ.
     """
     if before.problem or after.problem:
         return ()
@@ -157,7 +161,7 @@ def differing_packages(before: LockFile, after: LockFile) -> tuple[PackageMove, 
 
 
 def changed_locks(before: Iterable[LockFile], after: Iterable[LockFile]) -> tuple[LockChange, ...]:
-    """Every lock file that is another in `after`, and what it moves: what a pull request brings."""
+    """Return every lock file that differs in `after`, and the packages that it moves."""
     left = {lock.path: lock for lock in before}
     right = {lock.path: lock for lock in after}
     changes = []
@@ -166,7 +170,7 @@ def changed_locks(before: Iterable[LockFile], after: Iterable[LockFile]) -> tupl
         other = right.get(path, LockFile(path=path))
         if (left_lock.sha256, left_lock.problem) == (other.sha256, other.problem):
             continue
-        # nothing was locked there before, or is now: then nothing moved that a lock can tell
+        # a lock that exists on only one side does not show which packages moved
         known = differing_packages(left_lock, other) if path in left and path in right else ()
         changes.append(
             LockChange(
@@ -182,10 +186,11 @@ def changed_locks(before: Iterable[LockFile], after: Iterable[LockFile]) -> tupl
 def unlike_installed(
     locks: Iterable[LockFile], environment: Environment
 ) -> tuple[PackageMove, ...]:
-    """Installed packages that no lock names in this version, or that came from another file.
+    """Return installed packages whose version no lock names, or that came from a different file.
 
-    `before` is what the locks name, `after` what is installed. What no lock names is no matter of
-    theirs, and what the training does not import, or the settings ignore, counts for nothing.
+    In the result `before` is what the locks name, and `after` what is installed. Packages that no
+    lock names are left out. So are packages that the training does not import or that the settings
+    ignore.
     """
     locked = _by_name(locks)
     imported = {normalized_name(name) for name in environment.imported}
@@ -218,7 +223,7 @@ _Named = tuple[frozenset[str], frozenset[str]]
 
 
 def _by_name(locks: Iterable[LockFile]) -> Mapping[str, _Named]:
-    """Name to versions and hashes, those of all locks together."""
+    """Return versions and hashes by package name, of all locks together."""
     by_name: dict[str, _Named] = {}
     for lock in locks:
         for package in lock.packages:
@@ -240,13 +245,15 @@ def _move(name: str, before: _Named | None, after: _Named | None) -> PackageMove
 
 
 def _is_other_file(archive: str, hashes: frozenset[str]) -> bool:
-    """Whether it has a hash of a kind that the lock has, and not one of these."""
+    """Return whether the lock has hashes of this kind, and none of them is the archive's."""
     kind = archive.partition(":")[0]
     return archive not in hashes and any(known.startswith(f"{kind}:") for known in hashes)
 
 
 def _same_version(locked: str, installed: str) -> bool:
-    """As `==` of PEP 440 compares: `1.0` is `1.0.0`; a local part counts where the lock has one.
+    """Compare versions like `==` of PEP 440: `1.0` equals `1.0.0`.
+
+    The local part counts only if the lock has one.
 
     https://packaging.python.org/en/latest/specifications/version-specifiers/#version-matching
     """
@@ -259,7 +266,7 @@ def _plain(version: str) -> str:
     text = version.lower().removeprefix("v")
     if not _RELEASE.match(text):
         return text
-    # a number of any length stays text: int() of a hostile one takes its time
+    # keep numbers as text: `int` of a very long one, which a pull request may write, takes long
     numbers = [part.lstrip("0") or "0" for part in text.split(".")]
     while len(numbers) > 1 and numbers[-1] == "0":
         numbers.pop()
@@ -270,10 +277,10 @@ MAX_BROUGHT_FILES: Final = 50
 
 
 class BroughtEnvironment(Document):
-    """What differs between the base commit and the change under test.
+    """What the change under test installs differently from the base commit.
 
-    `files` declare packages, an image or what a workflow installs. `base_image` and `head_image`
-    are the `isolation.image` of either side; both are empty where it is one and the same.
+    `files` declare packages, an image, or what a workflow installs. `base_image` and `head_image`
+    are the `isolation.image` of the two commits; both are empty if it is unchanged.
     """
 
     files: Annotated[tuple[str, ...], Field(max_length=MAX_BROUGHT_FILES)] = ()
@@ -282,7 +289,7 @@ class BroughtEnvironment(Document):
 
     @property
     def another_image(self) -> bool:
-        """Whether the change under test asks for another image."""
+        """Whether the change under test asks for a different image."""
         return bool(self.head_image) and self.head_image != self.base_image
 
 

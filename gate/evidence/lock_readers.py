@@ -1,7 +1,8 @@
-"""Reads lock files, which a pull request may have written: in the confined process alone.
+"""Read lock files, which a pull request may have written; only the confined process does this.
 
-Nothing is resolved and no address is asked: a lock is read for the names, versions and hashes that
-are in it. What is no lock of a known kind is a problem in words, and no exception.
+Nothing is resolved and no address is contacted. A lock file is read only for the names, versions
+and hashes in it. If a file is not a lock of a known kind, the result has a `problem` in words; no
+exception is raised.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from gate.training.environment import MAX_PACKAGE_TEXT, MAX_PACKAGES, normalized
 EXPLICIT: Final = "@EXPLICIT"
 MAX_VERSIONS: Final = 100
 MAX_PROBLEM: Final = 500
-# what comes from a folder of the project itself is the commit, and locks nothing
+# Packages from these sources are part of the commit itself, so there is nothing to lock.
 OWN_SOURCES: Final = ("editable", "virtual", "directory", "path", "workspace")
 CONDA_ENDS: Final = (".conda", ".tar.bz2")
 _NAME: Final = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$")
-# All of these are possessive (Python 3.11): what has matched is never given back, so that a line of
-# any kind takes time in proportion to its length.
+# The repetitions are possessive (`*+`, from Python 3.11), so the matcher never backtracks. A pull
+# request may write any line, and its time is still proportional to its length.
 _PINNED: Final = re.compile(
     r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*+)\s*+(?:\[[^\]]*+\])?+\s*+===?\s*+"
     r"(?P<version>[^\s;,*]++)\s*+(?:;.*+)?$"
@@ -42,7 +43,7 @@ _HASH_OPTION: Final = re.compile(r"\s--hash[= ]\s*+(\S++)")
 _DIGEST: Final = re.compile(r"^[0-9a-fA-F]+$")
 _PYLOCK: Final = re.compile(r"^pylock\.(?:[^.]+\.)?toml$")
 _PIXI_KEY: Final = re.compile(r"^(?:- |  )(?P<key>[a-z_0-9]+): (?P<value>\S.*)$")
-# options of a requirements file that name no package
+# options of a requirements file that do not name a package
 _NO_PACKAGE: Final = re.compile(
     r"^(?:-i|--index-url|--extra-index-url|--no-index|-f|--find-links|--no-binary|--only-binary"
     r"|--prefer-binary|--require-hashes|--pre|--trusted-host|--use-feature|-c|--constraint)\b"
@@ -53,7 +54,7 @@ PackageLines = Iterator[tuple[str, str, Iterable[str]]]
 
 
 def read_lock(path: str, data: bytes) -> LockFile:
-    """The lock as a record; one that cannot be read has a `problem` that names what is wrong."""
+    """Return a lock file as a record; `problem` says what is wrong with an unreadable file."""
     digest = hashlib.sha256(data).hexdigest()
     try:
         kind, content = _opened(path, data)
@@ -61,7 +62,7 @@ def read_lock(path: str, data: bytes) -> LockFile:
     except (EvidenceError, DocumentError) as error:
         problem = error.message
     except ValueError as error:
-        # what is no TOML, and what its reader or that of addresses cannot make a value of
+        # raised for invalid TOML, and for values that its reader or `urlsplit` cannot represent
         problem = str(error)
     except RecursionError:
         problem = "nested too deep"
@@ -73,17 +74,17 @@ def read_lock(path: str, data: bytes) -> LockFile:
 
 
 def is_explicit(data: bytes) -> bool:
-    """Whether it is a list of addresses that `conda list --explicit` wrote."""
+    """Return whether a file is a list of addresses from `conda list --explicit`."""
     return any(line.strip() == EXPLICIT.encode() for line in data.splitlines())
 
 
 def is_pylock(name: str) -> bool:
-    """Whether a file has the name that PEP 751 gives to a lock: pylock.toml or pylock.NAME.toml."""
+    """Return whether PEP 751 allows this name for a lock file: pylock.toml or pylock.NAME.toml."""
     return _PYLOCK.match(name) is not None
 
 
 def has_hashes(data: bytes) -> bool:
-    """Whether a requirements file locks: one without hashes may be any wish list."""
+    """Return whether a requirements file is a lock; without hashes it may be only a wish list."""
     return b"--hash=" in data or b"--hash " in data
 
 
@@ -120,7 +121,10 @@ def _text_opened(name: str, text: str) -> tuple[LockKind, PackageLines]:
 
 
 def _gathered(lines: PackageLines) -> tuple[LockedPackage, ...]:
-    """One record for each name; markers may choose between versions, and each counts."""
+    """Return one record for each package name.
+
+    A lock may have several versions of a package for different environment markers; all are kept.
+    """
     versions: dict[str, dict[str, None]] = {}
     hashes: dict[str, dict[str, None]] = {}
     for name, version, files in lines:
@@ -144,10 +148,13 @@ def _gathered(lines: PackageLines) -> tuple[LockedPackage, ...]:
 
 
 def _checked_hash(text: str, name: str) -> str:
-    """`algorithm:hex` with as many digits as that algorithm gives: a torn hash locks nothing."""
+    """Return a hash as `algorithm:hex`; its number of digits has to fit the algorithm.
+
+    Raises `EvidenceError` for any other text: a truncated hash locks nothing.
+    """
     algorithm, _, digits = text.partition(":")
     lengths = {"git": (40, 64), **_DIGITS}.get(algorithm)
-    # no file has a digest of zeros alone: somebody filled it in
+    # A digest of zeros only is a placeholder that somebody filled in by hand.
     if (
         lengths is None
         or len(digits) not in lengths
@@ -158,6 +165,7 @@ def _checked_hash(text: str, name: str) -> str:
     return f"{algorithm}:{digits.lower()}"
 
 
+# only the length of a digest is used, so md5 may be created where it is blocked for security
 _DIGITS: Final = {
     name: (2 * hashlib.new(name, usedforsecurity=False).digest_size,)
     for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
@@ -165,7 +173,7 @@ _DIGITS: Final = {
 
 
 def _requirements(text: str) -> PackageLines:
-    """The lines that pip reads, each of which has to name one version.
+    """Yield the packages of a requirements file; each line has to name exactly one version.
 
     https://pip.pypa.io/en/stable/reference/requirements-file-format/
     """
@@ -184,7 +192,7 @@ def _requirements(text: str) -> PackageLines:
 
 
 def _of_address(url: str) -> Iterator[str]:
-    """What an address itself says of its bytes: a commit, or the digest behind it."""
+    """Yield what an address itself says about its content: a commit, or a digest after `#`."""
     commit = _COMMIT.search(url)
     if commit is not None:
         yield f"git:{commit['commit']}"
@@ -194,7 +202,10 @@ def _of_address(url: str) -> Iterator[str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with what a backslash continues, without comments, each with its first number."""
+    """Yield lines without comments, each with the number of its first line.
+
+    A backslash at the end of a line continues it on the next one.
+    """
     begun: list[str] = []
     first = 1
     for number, raw in enumerate(text.splitlines(), start=1):
@@ -224,6 +235,7 @@ def _uv(document: Mapping[str, Any]) -> PackageLines:
 
 
 def _poetry(document: Mapping[str, Any]) -> PackageLines:
+    # lock files of format 1 list the files of all packages in `metadata`
     older = _table(_table(document.get("metadata", {}), "metadata").get("files", {}), "files")
     for package in _tables(document.get("package"), "package"):
         source = _table(package.get("source", {}), "source")
@@ -252,7 +264,10 @@ def _pipfile(document: Mapping[str, Any]) -> PackageLines:
 
 
 def _conda(text: str) -> PackageLines:
-    """`…/numpy-2.0.1-py311h1_0.conda#md5`: name, version and build, and the file's digest."""
+    """Yield name, version and hash of each address `…/numpy-2.0.1-py311h1_0.conda#md5`.
+
+    The file name ends with the build, which is left out.
+    """
     for number, line in _logical_lines(text):
         if not line or line == EXPLICIT:
             continue
@@ -282,7 +297,8 @@ def _pylock(document: Mapping[str, Any]) -> PackageLines:
             f"{algorithm}:{digits}"
             for file in files
             for algorithm, digits in _table(_table(file, "a file").get("hashes"), "hashes").items()
-            # others are allowed there, and no package that is installed can be held against them
+            # PEP 751 allows other algorithms, but no installed package has a recorded hash to
+            # compare
             if algorithm in _DIGITS
         ]
         if "vcs" in package:
@@ -291,9 +307,10 @@ def _pylock(document: Mapping[str, Any]) -> PackageLines:
 
 
 def _pixi(text: str) -> PackageLines:
-    """The list `packages` as pixi writes it, a key a line: https://pixi.sh/latest/workspace/lockfile/.
+    """Yield the packages of the list `packages`: https://pixi.sh/latest/workspace/lockfile/.
 
-    Line by line, since such a file has a megabyte: a YAML reader for untrusted text is too slow.
+    Pixi writes one key a line, and its files have about a megabyte. They are read line by line,
+    because the strict YAML reader is too slow for that size.
     """
     entries: list[dict[str, str]] = []
     inside = False
@@ -318,14 +335,14 @@ def _pixi_package(entry: Mapping[str, str]) -> PackageLines:
     name = entry.get("name") or (parts[0] if parts else "")
     version = entry.get("version") or (parts[1] if len(parts) > 1 else "")
     if not version and not urlsplit(address).netloc:
-        # a folder of the project
+        # an entry without a version and without a host is a folder of the project
         return
     kinds = [kind for kind in ("sha256", "md5") if kind in entry]
     yield name, version, [f"{kind}:{entry[kind]}" for kind in kinds[:1]]
 
 
 def _kernels(document: object) -> PackageLines:
-    """A commit of a hub's repository for each: https://huggingface.co/docs/kernels/cli-lock."""
+    """Yield the commit of each kernel: https://huggingface.co/docs/kernels/cli-lock."""
     for kernel in _tables(document, "the file"):
         commit = _word(kernel, "sha")
         variants = _table(kernel.get("variants", {}), "variants").values()

@@ -1,8 +1,8 @@
-"""Metrics of a run: from the harness, from the script's own file, from its printed lines.
+"""Read the metrics of a run: from the harness, from the script's own file, from printed lines.
 
-A manifest holds digests, and two digests side by side say only that something differs. These are
-numbers that an optimizer was given; a value of the script's own checkpoint may be a secret of
-whoever saved it and is never shown.
+The result has the numbers themselves, because two digests side by side say only that something
+differs. These numbers were printed, logged or given to an optimizer. Values of the script's own
+checkpoint are never shown: they may be a secret of the person who saved it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ MAX_POINTS = 500_000
 
 
 class SeriesCollector:
-    """Takes points in the order in which a source gives them.
+    """Collects the points of several metrics, in the order in which one source gives them.
 
-    NaN and infinity stay what they are: it is the verdict that refuses them.
+    NaN and infinity are accepted and kept. The verdict refuses them, with a diagnosis.
     """
 
     def __init__(self, source: MetricSource, shown: str) -> None:
@@ -67,14 +67,16 @@ class SeriesCollector:
     def add(
         self, name: str, step: int, value: float, *, dtype: FloatType = "float64", where: str = ""
     ) -> None:
-        """Take one number; `where` is the place for an error, for example `line 3`.
+        """Add one number; `where` is its place for an error message, such as `line 3`.
 
-        Raises `EvidenceError` for a name that is no plain text, a step that is there already or
-        goes back, another dtype than before, or too many numbers.
+        Raises `EvidenceError` if the name is too long or not printable, if the step is out of
+        range, repeated or goes back, if the metric had a different dtype before, or if there are
+        too many metrics or numbers.
         """
         place = f"{self._shown}: {where}: " if where else f"{self._shown}: "
         self._check_name(name, place)
-        # a step beyond an array's range meets the check first
+        # The checks run before the append: `array("q")` would raise `OverflowError` for a huge
+        # step.
         points = self._points.setdefault(name, (array("q"), array("d")))
         self._check_step(name, step, points[0], place)
         known = self._dtypes.setdefault(name, dtype)
@@ -99,9 +101,11 @@ class SeriesCollector:
     def extend(
         self, dtype: FloatType, steps: Sequence[int], columns: Mapping[str, Sequence[float]]
     ) -> bool:
-        """Take many numbers, a column of them for each name, at the same steps.
+        """Add a column of numbers for each name, all at the same steps; return whether it could.
 
-        Whether it did: where one of them is to be refused, none is taken, and `add` says why.
+        This is the fast path. If any number would be refused, nothing is added and the result is
+        False. The caller then calls `add` for each number, which raises an error for the first bad
+        one. `steps` must not be empty.
         """
         count, names = self._count + len(steps) * len(columns), self._points.keys() | columns.keys()
         known = [self._points[name][0] for name in columns if name in self._points]
@@ -137,7 +141,7 @@ class SeriesCollector:
                 f"{place}metric {short_text(name)} has a step below 0 or above 2**53",
                 hint="Count steps from 0 or 1.",
             )
-        # in order and once each: points of two runs are paired by their step
+        # Points of two runs are paired by their step, so each step has to occur once and in order.
         before = steps[-1] if steps else -1
         if step <= before:
             how = "twice" if step == before else f"after step {before}"
@@ -148,7 +152,7 @@ class SeriesCollector:
             )
 
     def series(self) -> tuple[MetricSeries, ...]:
-        """All series so far, sorted by name."""
+        """Return all series that were collected, sorted by name."""
         return tuple(
             MetricSeries(
                 name=name,
@@ -160,25 +164,28 @@ class SeriesCollector:
         )
 
 
-# of all optimizers together; what further passes do shows in the loss, the last one, and after it
+# A limit for all optimizers together. Passes beyond it are not lost: a difference in one of them
+# changes `loss`, which is the last pass, or the loss of a later step.
 MAX_PASS_SERIES = 200
 
 
 def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
-    """`loss.pass<n>` and `skipped`, with `.<i>` before for further optimizers.
+    """Return the series `loss.pass<n>` and `skipped`; further optimizers add `.<i>` to each name.
 
-    The first is there when a step had several backward passes (accumulated gradients, the closures
-    of LBFGS, two losses of a GAN): the scalar of the n-th pass at each optimizer step, of which
-    `loss` is the last. Steps are optimizer steps in every series that the harness makes, so
-    that all of them and the fingerprints have one numbering. `skipped` is 1.0 for a step that
-    a gradient scaler skipped and 0.0 for one that it let through.
+    `loss.pass<n>` is the loss of the n-th backward pass of each optimizer step. It exists only if
+    some step had several passes: accumulated gradients, the closures of LBFGS, or two losses of a
+    GAN. `loss` is the last of these passes. `skipped` is 1.0 for a step that a gradient scaler
+    skipped and 0.0 for any other; it exists only with a scaler.
+
+    The steps are optimizer steps, as in every series that the harness makes. All of these series
+    and the fingerprints therefore share one numbering.
     """
     steps = StepLines.of(lines)
     several = steps.column("losses").max(initial=0) > 1
     if not several and all(line.skipped is None for line in steps.records.values()):
         return ()
     collector = SeriesCollector(MetricSource.HARNESS, "the harness's record")
-    # for all optimizers together: a script may have one for each parameter
+    # shared by all optimizers, because some scripts have one optimizer for each parameter
     passes_left = MAX_PASS_SERIES
     for number in sorted({line.optimizer for line in lines}):
         own = [line for line in lines if line.optimizer == number]
@@ -195,7 +202,10 @@ def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
 
 
 def _add_pass(collector: SeriesCollector, name: str, lines: Sequence[StepLine], place: int) -> None:
-    """One pass of each step; losses of several types become float64, which holds all exactly."""
+    """Add the series of one backward pass of each step.
+
+    If the losses have several types, the series is float64, which represents all of them exactly.
+    """
     losses = {line.step: line.losses[place] for line in lines if len(line.losses) > place}
     dtype = _common_type([loss for loss in losses.values() if loss is not None])
     for step, loss in losses.items():
@@ -213,7 +223,11 @@ FORMATS = {"F64": "<d", "F32": "<f", "I64": "<q", "BOOL": "<?"}
 
 
 def optimizer_settings(leaves: Iterable[Leaf], prefix: str) -> dict[str, str]:
-    """Every setting that is one number, under its name in the manifest; at most 1,000 of them."""
+    """Return each optimizer setting that is a single number, by its name in the manifest.
+
+    The result has at most `MAX_OPTIMIZER_SETTINGS` settings. The numbers are for readers, written
+    in their shortest form.
+    """
     settings: dict[str, str] = {}
     for leaf in leaves:
         if isinstance(leaf, TensorLeaf) and leaf.shape == () and PATH.fullmatch(leaf.path):
@@ -221,7 +235,8 @@ def optimizer_settings(leaves: Iterable[Leaf], prefix: str) -> dict[str, str]:
             if layout is not None and len(settings) < MAX_OPTIMIZER_SETTINGS:
                 data = b"".join(map(bytes, leaf.source.pieces(struct.calcsize(layout))))
                 (number,) = struct.unpack(layout, data)
-                # a float32 by its own shortest form: 0.001, not 0.0010000000474974513
+                # NumPy writes the shortest text that is unique for float32: 0.001, not
+                # 0.0010000000474974513
                 word = str(np.float32(number) if leaf.dtype == "F32" else number)
                 settings[prefix + leaf.path] = word.lower()
     return settings
@@ -229,19 +244,19 @@ def optimizer_settings(leaves: Iterable[Leaf], prefix: str) -> dict[str, str]:
 
 MAX_OUTPUT_LINES = 100_000
 MAX_OUTPUT_LINE_BYTES = 1000
-# below a line's own keys; a table of a whole data set is no metric
+# limits on what is nested below a line's own keys: a table of a whole data set is no metric
 MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 MAX_NESTED: Final = 500
 MAX_EXACT: Final = 2**53
-# how the clients of Weights & Biases and trackio mark an image, a histogram or a table
+# The clients of Weights & Biases and trackio mark images, histograms and tables with this key.
 MEDIA_KEY: Final = "_type"
 TRACKERS: Final = frozenset({MetricSource.WANDB, MetricSource.TRACKIO})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadMetrics:
-    """What a source gave: its series, and what of it could not become one."""
+    """The series that a source gave, and the values that could not become a series."""
 
     series: tuple[MetricSeries, ...]
     passed_over: tuple[PassedOver, ...] = ()
@@ -252,7 +267,10 @@ CONTAINERS: Final = frozenset({WhyPassedOver.DEPTH, WhyPassedOver.WIDTH, WhyPass
 
 
 def _may_be_below(name: str, pattern: str) -> bool:
-    """Whether the pattern can match a name in that object or list, by what it begins with."""
+    """Return whether the pattern can match a name inside the object or list called `name`.
+
+    Only the literal beginning of the pattern is compared, so the answer may be yes too often.
+    """
     head = re.split(r"[*?[]", pattern, maxsplit=1)[0]
     open_ended = head != pattern and f"{name}.".startswith(head)
     return open_ended or name == pattern or head.startswith(f"{name}.")
@@ -260,10 +278,12 @@ def _may_be_below(name: str, pattern: str) -> bool:
 
 @dataclass(slots=True)
 class FlatValues:
-    """Flattens what a script logged, and notes what of it could not become a series.
+    """Flattens the values that a script logged, and notes those that cannot become a series.
 
-    `keys` are patterns of the names that count. A value of another name is not noted, and a whole
-    object or list only where a name in it can count. `nested` are the names below one.
+    `keys` are glob patterns of the names to compare. A value with any other name is not noted. A
+    whole object or list is noted only if a name inside it could match. `prefix` is the source's
+    prefix of each series. `nested` collects the flat names below an object or list, to limit their
+    number.
     """
 
     source: MetricSource
@@ -273,26 +293,30 @@ class FlatValues:
     nested: set[str] = field(default_factory=set)
 
     def pass_over(self, name: str, why: WhyPassedOver) -> None:
-        """Note a value, a line or a record that is not compared."""
-        # one more than a reader is shown is not kept: a line could hold a million of them
+        """Note that a value, a line or a record is not compared."""
+        # the limit is what a report shows; without it, one line could add a million names
         if name in self.noted or len(self.noted) >= MAX_PASSED_OVER or not self._counts(name, why):
             return
         self.noted[name] = PassedOver(source=self.source, name=plain_text(name)[:MAX_NAME], why=why)
 
     def _counts(self, name: str, why: WhyPassedOver) -> bool:
         if why in PLACES:
-            # whatever is in there has names that nobody read
+            # nobody read the names inside this line or record, so any of them could match
             return True
         if why in CONTAINERS:
             return any(_may_be_below(name, pattern) for pattern in self.keys)
         return any(fnmatchcase(name, pattern) for pattern in self.keys)
 
     def passed_over(self) -> tuple[PassedOver, ...]:
-        """All that were noted, by name."""
+        """Return everything that was noted, sorted by name."""
         return tuple(self.noted[name] for name in sorted(self.noted))
 
     def numbers(self, name: str, value: object, *, depth: int = 0) -> Iterator[tuple[str, float]]:
-        """The numbers of a value by their flat names; what is none is noted."""
+        """Yield each number in a value with its flat name; note each value that is not a number.
+
+        Only a number at the top level has a name that the script chose. The limits of `_has_room`
+        therefore apply to nested numbers alone. None is no value and is not noted.
+        """
         if isinstance(value, int | float):
             if not depth or self._has_room(name):
                 yield name, value
@@ -310,7 +334,11 @@ class FlatValues:
                 yield from self.numbers(f"{name}.{key}", member, depth=depth + 1)
 
     def _has_room(self, name: str) -> bool:
-        """Whether a nested name may become a series: nobody chose it to be one."""
+        """Return whether a nested number may become a series; note it if not.
+
+        A nested name is made by flattening. If it is too long or there are too many, the number is
+        passed over. The same fault in a name that the script chose is an error.
+        """
         if name in self.nested:
             return True
         if len(f"{self.prefix}{name}") > MAX_NAME or not name.isprintable():
@@ -326,15 +354,16 @@ class FlatValues:
 def harness_series(
     steps: Sequence[StepLine], logged: Iterable[MetricLine]
 ) -> tuple[MetricSeries, ...]:
-    """Losses as `loss` (`loss.<i>` for further optimizers), what was logged as `logged.<name>`.
+    """Return the losses as `loss` and `loss.<i>`, and the script's numbers as `logged.<name>`.
 
-    What the harness sees by itself has no prefix; every other source has one, so none can take
-    a name of another's.
+    `loss.<i>` belongs to optimizer number i, counted from 0; the first one has no suffix. Series
+    that the harness observes have no prefix. Every other source has one, so its names cannot
+    collide with those of another source.
     """
     collector = SeriesCollector(MetricSource.HARNESS, "the harness's record")
     lines = StepLines.of(steps)
     if not _extended(collector, lines):
-        # one number after the other: so the first is named that is to be refused
+        # number by number, so that the error names the first bad one
         for line in lines:
             if line.loss is not None:
                 name = _loss_name(line.optimizer)
@@ -347,7 +376,7 @@ def _loss_name(optimizer: int) -> str:
 
 
 def _extended(collector: SeriesCollector, lines: StepLines) -> bool:
-    """Give all losses at once, where one optimizer has all of them in one type; whether it did."""
+    """Add all losses at once and return True, if one optimizer has all of them in one type."""
     known = lines.column("dtype") != NOTHING
     kinds = {*zip(*(lines.column(name)[known].tolist() for name in ("optimizer", "dtype")))}  # noqa: B905 - of one length
     if len(kinds) != 1:
@@ -358,7 +387,7 @@ def _extended(collector: SeriesCollector, lines: StepLines) -> bool:
 
 
 def _logged_series(logged: Iterable[MetricLine]) -> tuple[MetricSeries, ...]:
-    """What the script handed to the harness: exact, at steps that the script counts."""
+    """Return the exact numbers that the script gave to the harness, at the script's own steps."""
     collector = SeriesCollector(MetricSource.LOGGED, "the harness's record")
     for metric in logged:
         collector.add(f"logged.{metric.name}", metric.step, metric.value, dtype=metric.dtype)
@@ -366,14 +395,18 @@ def _logged_series(logged: Iterable[MetricLine]) -> tuple[MetricSeries, ...]:
 
 
 def file_metrics(files: Files, path: Path, shown: str) -> ReadMetrics:
-    """Each number of a JSON Lines file as `file.<key>` in float64, at the line's `step`.
+    """Return each number of a JSON Lines file as `file.<key>` in float64, at the line's `step`.
 
-    Objects and lists are flattened (`file.eval.loss`, `file.per_class.0`), a boolean is 0 or 1, and
-    null is no value. Text, and what is too deep, wide or many, is passed over by name.
-    Raises `EvidenceError` naming the line that is no object, has no integer `step`, or holds a
-    number that float64 cannot.
+    Objects and lists are flattened (`file.eval.loss`, `file.per_class.0`). A boolean is 0 or 1;
+    null is no value. Text and values that are nested too deep, too wide or too many are skipped,
+    and listed by name.
+
+    Raises `MissingOutputError` if the file does not exist. Raises `EvidenceError` or
+    `DocumentError` naming the line if it is not a JSON object, has no integer `step`, or has an
+    integer that float64 cannot represent.
     """
-    # a file that was named and is missing is an error: otherwise a renamed log would pass unseen
+    # The settings name this file. If it is missing, that is an error: otherwise a script that
+    # renames its log would pass without being compared.
     if not files.exists(path):
         raise MissingOutputError(
             f"{shown}: the script wrote no metrics file there",
@@ -389,8 +422,8 @@ def file_metrics(files: Files, path: Path, shown: str) -> ReadMetrics:
     return ReadMetrics(series=reader.collector.series(), passed_over=values.passed_over())
 
 
-# a word of JSON, a number of at most 15 digits before its point (float64 has all of those exactly),
-# or what lies between
+# Matches a JSON string, a number with at most 15 digits before the point, or the text in between.
+# float64 represents every integer of 15 digits exactly.
 TOKEN: Final = re.compile(
     rb'(?P<word>"(?:[^"\\]|\\.)*+")|(?P<number>-?[0-9][0-9.eE+-]*+)|(?P<rest>[^"0-9-]++|.)',
     re.DOTALL,
@@ -400,15 +433,16 @@ NUMBER: Final = (
     rb"(-?[1-9][0-9]{0,14}|0|-?(?:0|[1-9][0-9]{0,14})"
     rb"(?:\.[0-9]{1,30}(?:[eE][+-]?[0-9]{1,4})?|[eE][+-]?[0-9]{1,4}))"
 )
-# a pattern has a group for each, and takes a while to be made
+# Each column is a group of the pattern, and compiling a pattern with many groups takes long.
 MAX_COLUMNS: Final = 100
 MAX_PATTERN_BYTES: Final = 8192
 
 
 def _pattern_of(line: bytes, record: object) -> re.Pattern[bytes] | None:
-    """What takes each line that differs from this one in its numbers alone.
+    """Return a pattern for all lines that differ from this line only in their numbers.
 
-    `record` is what the line was read as. None where it has other values than numbers.
+    `record` is the parsed line. The result is None if the record has values that are not numbers,
+    or is too large for a pattern.
     """
     if not isinstance(record, dict) or not 1 < len(record) <= MAX_COLUMNS:
         return None
@@ -416,7 +450,7 @@ def _pattern_of(line: bytes, record: object) -> re.Pattern[bytes] | None:
         return None
     if any(type(value) not in {int, float} for value in record.values()):
         return None
-    # the numbers of a flat object are in the order of its keys
+    # The n-th number in the text belongs to the n-th key, because the object is flat.
     keys, words = iter(record), []
     for token in TOKEN.finditer(line):
         if token.lastgroup == "number":
@@ -428,15 +462,17 @@ def _pattern_of(line: bytes, record: object) -> re.Pattern[bytes] | None:
 
 @dataclass(slots=True)
 class _LineReader:
-    """Takes the lines of a metrics file."""
+    """Reads the lines of a metrics file into a collector."""
 
     collector: SeriesCollector
     values: FlatValues
 
     def extend(self, lines: NumberedLines) -> bool:
-        """Take lines that differ from the first in their numbers alone; whether it did.
+        """Add a block of lines if all differ only in their numbers; return whether it was possible.
 
-        Whatever else there is in one of them, `add` takes or refuses it.
+        This is the fast path: one regular expression reads the whole block instead of a JSON parser
+        for each line. For any other block nothing is added, and the caller gives each line to
+        `add`.
         """
         first = lines[0][1]
         try:
@@ -446,7 +482,7 @@ class _LineReader:
         pattern = _pattern_of(first, record)
         if pattern is None or not isinstance(record, dict):
             return False
-        # no line has a line's end inside
+        # lines contain no line break, so the joined text has exactly one match for each line
         rows = pattern.findall(b"\n".join(line for _, line in lines))
         if len(rows) != len(lines) or "step" not in record:
             return False
@@ -457,14 +493,14 @@ class _LineReader:
 
     def add(self, opened: UntrustedFile, number: int, line: bytes) -> None:
         where = f"line {number}"
-        # NaN is kept: a metric that became one must show, and refusing the line would hide it
+        # Accept NaN and infinity. Refusing such a line would hide that a metric became NaN.
         record = parse_json(
             line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES, non_finite=True
         )
         if not isinstance(record, dict):
             raise opened.fault(f"{where}: is not a JSON object", hint="Write one object a line.")
         step = record.get("step")
-        # a bool is an integer to Python, and 1.0 a step to nobody
+        # `bool` is a subclass of `int`, and `true` is not a step
         if isinstance(step, bool) or not isinstance(step, int):
             raise opened.fault(
                 f"{where}: has no integer `step`",
@@ -478,7 +514,11 @@ class _LineReader:
 
 
 def _is_number(text: str) -> bool:
-    """Whether text is a number in quotes; a long integer is text on our own advice."""
+    """Return whether a text is a number in quotes, which the script may want to be compared.
+
+    An integer of 2**53 or more is not reported: `as_float` advises to write such an integer as
+    text.
+    """
     try:
         value = float(text)
     except ValueError:
@@ -487,12 +527,15 @@ def _is_number(text: str) -> bool:
 
 
 def as_float(opened: UntrustedFile, where: str, key: str, value: float) -> float:
-    """An integer that float64 would round is refused: two different ones could look equal."""
+    """Convert a number to float64.
+
+    Raises `EvidenceError` for an integer that float64 would round.
+    """
     try:
         converted = float(value)
     except OverflowError:
         converted = 0.0
-    # float64 holds integers exactly up to 2**53: two different ones above it could look equal
+    # Above 2**53 float64 rounds integers, so two different integers could look equal.
     if isinstance(value, int) and int(converted) != value:
         raise opened.fault(
             f"{where}: {short_text(key)} is an integer that float64 cannot hold",
@@ -502,11 +545,13 @@ def as_float(opened: UntrustedFile, where: str, key: str, value: float) -> float
 
 
 def output_metrics(pattern: str, output: bytes, *, required: bool = True) -> ReadMetrics:
-    """Each named group of `pattern` as `stdout.<group>`, over the lines that a script printed.
+    """Return each named group of `pattern` as `stdout.<group>`, from lines that a script printed.
 
-    Without a group `step` the matches are counted from 1. A line above 1000 bytes is passed over,
-    and noted: the pattern is trusted, the text is not. Raises `EvidenceError` when there are more
-    than 100,000 lines, a group is no number or, where a metric is `required`, no line matches.
+    The group `step` gives the step; without it the matches are counted from 1. Lines longer than
+    1000 bytes are noted and not searched.
+
+    Raises `EvidenceError` if there are more than 100,000 lines or a group is not a number. Raises
+    `MissingOutputError` if no line matches although a metric is `required`.
     """
     lines = output.splitlines()
     if len(lines) > MAX_OUTPUT_LINES:
@@ -519,7 +564,8 @@ def output_metrics(pattern: str, output: bytes, *, required: bool = True) -> Rea
     passed = FlatValues(MetricSource.STDOUT, "stdout.")
     matches = 0
     for number, line in enumerate(lines, start=1):
-        # the time of a search can grow faster than its text, so the text is bounded (CWE-1333)
+        # The pattern comes from trusted settings, the text does not. A pattern may backtrack for a
+        # time that grows faster than the length of the text, so the length is limited (CWE-1333).
         if len(line) > MAX_OUTPUT_LINE_BYTES:
             passed.pass_over(f"line {number}", WhyPassedOver.LINE)
             continue
@@ -536,12 +582,13 @@ def output_metrics(pattern: str, output: bytes, *, required: bool = True) -> Rea
     return ReadMetrics(series=collector.series(), passed_over=passed.passed_over())
 
 
-# `val_acc=0.91`, `accuracy: 0.91`; a version such as 2.13.0 is no number
+# Matches `val_acc=0.91` and `accuracy: 0.91`, but not a version such as 2.13.0. All repetitions are
+# bounded, so the search time of a line is limited too.
 PRINTED: Final = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w./-]{0,39})[ \t]{0,3}[=:][ \t]{0,3}[-+]?\d{1,20}\.\d{1,20}"
     r"(?:[eE][-+]?\d{1,3})?(?![\w.])"
 )
-# what says where and how fast a training is; its loss is recorded by the harness
+# Names of progress and speed, which differ in every run, and the loss, which the harness records.
 PROGRESS: Final = re.compile(
     r"(?i)(?:train[._/-]?)?loss|.*(?:epoch|step|iter|time|sec|speed|elapsed|eta|lr|rate|progress"
     r"|version|memory|mem|ms|[mg]i?b)s?"
@@ -550,10 +597,10 @@ MAX_PRINTED: Final = 5
 
 
 def printed_numbers(output: bytes) -> tuple[PassedOver, ...]:
-    """The names of numbers that a script only prints, at most five, in the order they come in.
+    """Return the names of numbers that a script only prints, at most five, in order of appearance.
 
-    Not the loss, which is recorded, and nothing that says how far or how fast the training is.
-    Lines above 1000 bytes and behind the first 100,000 are not searched.
+    The loss is left out because the harness records it. Names that show progress or speed are left
+    out too. Lines longer than 1000 bytes and those after the first 100,000 are not searched.
     """
     names: dict[str, None] = {}
     for line in output.splitlines()[:MAX_OUTPUT_LINES]:

@@ -1,7 +1,8 @@
-"""What each node of a cluster says of a run: what was left on it, how tasks ended, what it is.
+"""Records that each node of a cluster writes about a run: its files, exit codes and facts.
 
-A node copies the small documents into the shared folder, and of a state that stays on it the
-digests. Nothing of it is believed before the gate has hashed its own copy.
+A node copies the small documents into the shared folder. For a state that stays on the node, it
+writes the digests there. The gate trusts none of these files before it has hashed its own copy
+(T3).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ MAX_NODES: Final = 512
 MAX_TASKS: Final = 128
 MAX_LEAVES: Final = 1_000_000
 MAX_LEAVES_BYTES: Final = 256 * 1024 * 1024
-# of one run and one node, apart from rank 0's own state
+# limit for one run on one node, without rank 0's own state
 MAX_DOCUMENTS_BYTES: Final = 1024**3
-# the harness's files, and what is kept of rank 0 on demand
+# names of harness files, and of the gradients that rank 0 writes on demand
 FILE_PATTERN: Final = f"^(?:{KIND_PATTERN}|gradients){PROCESS_PATTERN}$"
 FileName = Annotated[str, Field(max_length=60, pattern=FILE_PATTERN)]
 TaskNumber = Annotated[str, Field(pattern=r"^(?:0|[1-9][0-9]{0,5})$")]
@@ -41,7 +42,7 @@ Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 
 
 class Leaf(Document):
-    """One leaf of a state, as `LeafDigest` has it; a value has no shape."""
+    """One leaf of a state with the fields of `LeafDigest`; a value has no shape."""
 
     path: str = Field(min_length=1, max_length=1000)
     part: str = Field(max_length=40)
@@ -52,7 +53,7 @@ class Leaf(Document):
 
 
 class StateLeaves(OwnedDocument):
-    """`leaves-rR-P.json`: a rank's captured state, which stays on its node."""
+    """`leaves-rR-P.json`: the digests of a rank's captured state, which stays on its node."""
 
     leaves: Annotated[tuple[Leaf, ...], Field(max_length=MAX_LEAVES)]
     not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
@@ -63,10 +64,11 @@ class StateLeaves(OwnedDocument):
 
 
 class NodeReport(Document):
-    """`report.json` of one node: written last, so its presence says that the rest is there.
+    """`report.json` of one node; it is written last, so its presence shows that the rest exists.
 
-    `files` has the SHA-256 of each copy in the shared folder, `exits` the exit code of each task
-    that ended by itself, by its number among all; `steps` the last step of each rank.
+    `files` has the SHA-256 of each copy in the shared folder. `exits` has the exit code of each
+    task that ended by itself, by the task's number in the whole job. `steps` has the last step of
+    each rank.
     """
 
     schema_version: Literal["repro-gate.node-report/1"] = REPORT_SCHEMA

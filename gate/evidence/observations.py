@@ -1,6 +1,8 @@
-"""What a training's processes did beside training: overrides, sources, other processes.
+"""Records of what the processes of a training did beside training, and of a resume's checkpoint.
 
-And what they stood with where a run was interrupted, or had been resumed.
+They cover overrides of determinism settings, sources of nondeterminism, started processes, and the
+state of each process where a run was interrupted or resumed. The meaning of each field of the
+harness's files is in docs/harness-protocol.md.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ VariableName = Annotated[str, Field(pattern=r"^[A-Z_]{1,60}$")]
 
 
 class ChildLine(Document):
-    """A line of the harness's: a command that may have started such a process.
+    """A line of `children-rR-P.jsonl`: a command that may start Python without the harness.
 
-    `words` may be cut; `shell` says that a shell reads the first of them, `kept` that the child's
-    environment still had what the harness needs, `lost` names the knobs' variables that it lacked
-    or had with another value. `line` is 0 when no line of the training was seen.
+    `words` are the words of the command and may be cut. `shell` is true if a shell reads the first
+    word. `kept` is true if the child's environment still had PYTHONPATH and the gate's variables.
+    `lost` names the knobs' variables that the child lacked or had with a different value. `line` is
+    0 if no line of the training was on the stack.
     """
 
     words: tuple[str, ...] = Field(max_length=4000)
@@ -35,7 +38,11 @@ class ChildLine(Document):
 
 
 class StartedChild(Document):
-    """A Python process: who started it where, and its command without arguments."""
+    """A Python process that a process of the training started.
+
+    `rank`, `pid`, `file` and `line` are those of the process that started it. `command` has no
+    arguments.
+    """
 
     rank: int = Field(ge=0)
     pid: int = Field(ge=0)
@@ -45,46 +52,54 @@ class StartedChild(Document):
 
     @property
     def place(self) -> str:
-        """File and line for a person."""
+        """File and line of the start, as shown to a person."""
         return f"{self.file}:{self.line}" if self.file else "a process of the training"
 
 
 class UnattestedChild(StartedChild):
-    """One that started without the harness, and why."""
+    """A Python process that started without the harness; `reason` is a clause that says why."""
 
     reason: str
 
 
 class WeakerChild(StartedChild):
-    """One that started with the harness and without `variables` that the gate had set."""
+    """A Python process that has the harness, but lacks `variables` that the gate had set."""
 
     variables: Annotated[tuple[VariableName, ...], Field(min_length=1, max_length=50)]
 
 
 def started_without(children: tuple[UnattestedChild, ...]) -> str:
-    """Who started which Python without the harness, as a sentence without its full stop."""
+    """Return a sentence that says where Python was started without the harness, without full stop.
+
+    At most `SHOWN` different starts are named; the rest are counted.
+    """
     sentences = [
         f"{child.place} started `{child.command}`, which {child.reason}" for child in children
     ]
-    # each rank and run tells of the same line again
+    # each rank and each run reports the same line of the script again
     distinct = list(dict.fromkeys(sentences))
     rest = len(distinct) - SHOWN
     more = f"; and {rest} more" if rest > 0 else ""
     return "; ".join(distinct[:SHOWN]) + more
 
 
+# the only setting that a script may switch off around a few lines without weakening the run
 MAY_BE_OPENED = "deterministic_algorithms"
 CallStack = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=3)]
 
 
 def library_frame(stack: tuple[str, ...], place: str) -> str:
-    """The frame that stands before those of the user's, whose innermost is at `place`."""
+    """Return the frame of an installed package at the top of a stack, or an empty text.
+
+    `place` is the innermost frame of the user's own code. A stack that begins with another frame
+    begins with the package's.
+    """
     first = stack[0] if stack else ""
     return "" if first.partition(" ")[0] == place else first
 
 
 class OverrideKind(StrEnum):
-    """What was done."""
+    """How a determinism setting was overridden, or a generator seeded."""
 
     SWITCH = "switch"
     CONTEXT = "context"
@@ -95,20 +110,24 @@ class OverrideKind(StrEnum):
 
 
 class SeedScope(StrEnum):
-    """Whose generator was seeded: one that all code shares, or a generator of the script's own."""
+    """Which generator was seeded: the global one that all code shares, or the script's own."""
 
     GLOBAL = "global"
     PRIVATE = "private"
 
 
 class OverrideLine(Document):
-    """One override, at `file` and `line` (0 when nobody was seen), while `step` was worked on.
+    """A line of `overrides-rR-P.jsonl`: one override, made while `step` was in progress.
 
-    `closed`: the script reverted it itself before the step ended; `restored`: the harness did.
-    `importing`: a library did it while that line imported it. `scope` is there for seeds alone,
-    whose value is `after` (`before` says where it is the time): of a private generator that was
-    given none, the one that it drew, where that can be read. `stack` holds the user's innermost
-    frames, `file:line function`; where an installed package gave a seed, its own stands before.
+    `file` and `line` are the user's line; `line` is 0 if none was on the stack. `closed` is true if
+    the script reverted the override before the step ended, `restored` if the harness did.
+    `importing` is true if a library did it while this line imported it. `stack` has the user's
+    innermost frames as `file:line function`. If an installed package gave a seed, the frame of the
+    package comes first.
+
+    `scope` is set only for seeds. The seed is `after`, and `before` says so if it was taken from
+    the time. For a private generator without a given seed, `after` is the seed that the generator
+    drew, if it can be read.
     """
 
     step: int = Field(ge=1)
@@ -126,38 +145,42 @@ class OverrideLine(Document):
 
 
 class Override(OverrideLine):
-    """One override and the process that it was done in."""
+    """An override with the process that made it."""
 
     rank: int = Field(ge=0)
     pid: int = Field(ge=0)
 
     @property
     def determinism_suspended(self) -> bool:
-        """Strict mode switched off around a few lines and on again: legal, and reported."""
+        """Whether strict mode was switched off around a few lines and on again.
+
+        This is allowed, and reported as a finding.
+        """
         return self.closed and self.name == MAY_BE_OPENED
 
     @property
     def weakens(self) -> bool:
-        """Whether the run was less than it was asked to be; a seed of one's own does not weaken.
+        """Whether the override made the run less deterministic than it was asked to be.
 
-        Nor does a private generator: the gate has set none, and what it draws the results tell.
+        A fixed seed of the script's own does not. Neither does a private generator: the gate does
+        not seed such generators, and a difference in their draws shows in the results.
         """
         own_seed = self.kind is OverrideKind.RESEED or self.scope is SeedScope.PRIVATE
         return not own_seed and not self.determinism_suspended
 
     @property
     def seeds(self) -> bool:
-        """Whether a seed was given; everything else turns a setting."""
+        """Whether a generator was seeded; every other override changes a setting."""
         return self.kind in {OverrideKind.RESEED, OverrideKind.ENTROPY}
 
     @property
     def library(self) -> str:
-        """The line of an installed package that gave the seed; empty where the user's own did."""
+        """The line of an installed package that gave the seed; empty if the user's own line did."""
         return library_frame(self.stack, self.place)
 
     @property
     def place(self) -> str:
-        """File and line for a person."""
+        """File and line, as shown to a person."""
         return f"{self.file}:{self.line}" if self.file else "an unknown line"
 
 
@@ -165,18 +188,23 @@ STAMP: Final = re.compile(r"\d{1,19} \d{1,19}", re.ASCII)
 
 
 class SourceKind(StrEnum):
-    """What it is.
+    """What the training took from its surroundings, or did, that may differ between runs.
 
-    `order` is a directory as the file system lists it, `completion` the order in which threads
-    or processes were done with their pieces of work, `address` a line of code that asks for
-    `id()` or `hash()`, `draw` a thread's draw from a common generator, `precision` a switch of
-    precision that was turned on the way, `read` a file outside the commit that was opened for
-    reading, `split` a line that draws a split from the names in a folder. `variable` is one
-    that the script asked for and that was not set, `saved` a state that it wrote into its tree.
-    `opened` is a file of the commit that the change under test touches, and that was read.
-    `unseen` is a line that may read what no hook sees: by C code, another program, the network.
-    Only runs of `repro-gate shake` have `varied`, that something was varied or why not, and
-    `reading`, a line that reads it.
+    `ENTROPY`, `CLOCK` and `PROCESS` are random bytes, the time and the process id. `ORDER` is a
+    directory in the order of the file system. `COMPLETION` is the order in which threads or
+    processes finished their work. `ADDRESS` is a line of code that calls `id()` or `hash()`.
+    `THREAD` is a started thread. `DRAW` is a thread's draw from a generator that others use too.
+    `PRECISION` is a precision setting that changed during the training. `VARIABLE` is an
+    environment variable that the script asked for and that is not set.
+
+    Files: `READ` is a file outside the commit that was opened for reading. `SPLIT` is a line that
+    draws a split from the names in a folder. `SAVED` is a state that the script wrote into its own
+    tree. `OPENED` is a file of the commit that the training read and the change under test touches.
+    `UNSEEN` is a line that may read what no hook sees: through C code, another program or the
+    network.
+
+    Only runs of `repro-gate shake` have two kinds: `VARIED` says that something was varied, or why
+    not, and `READING` is a line that reads it.
     """
 
     ENTROPY = "entropy"
@@ -199,15 +227,19 @@ class SourceKind(StrEnum):
 
 
 class SourceLine(Document):
-    """One line of the training's (0: unseen), at the optimizer step at which it was first seen.
+    """A line of `sources-rR-P.jsonl`, with the optimizer step at which the source was first seen.
 
-    `before` and `after` are words: of a switch what it was and is, of an order a digest of the
-    names sorted and one of the names as they came, of a completion the number of the call of its
-    line and a digest of the order. Of a file that was read, `call` is its path and `after` its size
-    in bytes and its time of change in nanoseconds; of a folder, `before` is how many of its files
-    were. Of a split, `before` lists the names and `after` says whether they were sorted. Of what
-    was varied, `before` is why it was not. `worker` says that a worker process did it, `thread`
-    that a thread beside the main one did.
+    `file` and `line` are the training's own line; `line` is 0 if none was on the stack. `worker` is
+    true if a worker process did it, `thread` if a thread other than the main thread did.
+
+    The meaning of `before` and `after` depends on the kind:
+
+    For a setting, they are its old and new value. For an order, they are digests of the sorted
+    names and of the names as listed. For a completion, they are the number of the call of this line
+    and a digest of the order. For a file that was read, `call` is the path, and `after` is the size
+    in bytes and the modification time in nanoseconds. For a folder, `before` is the number of its
+    files that were read. For a split, `before` lists the names, and `after` says whether they were
+    sorted. For a variation, `before` is the reason why it was not applied.
     """
 
     step: int = Field(ge=1)
@@ -223,25 +255,25 @@ class SourceLine(Document):
 
 
 class Source(SourceLine):
-    """One, and the rank of the process that it was seen in."""
+    """A source with the rank of the process that used it."""
 
     rank: int = Field(ge=0)
 
     @property
     def stamp(self) -> tuple[int, int] | None:
-        """Size in bytes and time of change in nanoseconds of a file that was read, if told so."""
+        """Size in bytes and modification time in nanoseconds of a file that was read, if known."""
         size, _, changed = self.after.partition(" ")
         is_stamp = self.kind is SourceKind.READ and bool(STAMP.fullmatch(self.after))
         return (int(size), int(changed)) if is_stamp else None
 
     @property
     def place(self) -> str:
-        """File and line for a person."""
+        """File and line, as shown to a person."""
         return f"{self.file}:{self.line}" if self.file else "an unknown line"
 
 
 class LiveThreads(Document):
-    """How many threads of Python's were alive from this step on."""
+    """How many Python threads were alive from this step on."""
 
     step: int = Field(ge=1)
     count: int = Field(ge=0)
@@ -256,10 +288,11 @@ MAX_LACK_WORDS: Final = 300
 
 
 class LoaderPlace(Document):
-    """How far the DataLoader was that trains: after so many batches of an epoch that goes on.
+    """The position of the DataLoader that feeds the training: `batches` of an unfinished epoch.
 
-    `length` is 0 where it is not known. `order` says how the order of samples comes about,
-    `reseeded` that its generator was given a seed for this epoch.
+    `length` is the number of batches of an epoch, or 0 if unknown. `order` says how the order of
+    the samples is drawn. `reseeded` is true if the generator of that order was seeded for this
+    epoch.
     """
 
     batches: Number
@@ -270,9 +303,10 @@ class LoaderPlace(Document):
 
 
 class SavedAt(Document):
-    """The last call of `torch.save` for a path, which is empty for what is no file.
+    """The last call of `torch.save` for a path; the path is empty for an object that is no file.
 
-    `in_place`: it wrote into the file that an earlier call had left.
+    `in_place` is true if the call wrote into the file of an earlier call. `loader` is None between
+    two epochs.
     """
 
     path: FileName
@@ -284,7 +318,10 @@ class SavedAt(Document):
 
 
 class UsedScheduler(Document):
-    """A scheduler of torch's; `given`: the script says by itself where the schedule is."""
+    """A torch scheduler that the training used.
+
+    `given` is true if the script itself passes the position in the schedule.
+    """
 
     kind: Annotated[str, Field(max_length=100)]
     given: bool
@@ -293,19 +330,20 @@ class UsedScheduler(Document):
 
 
 class UsedLine(Document):
-    """A line of the training's."""
+    """A line of the training's own code."""
 
     file: FileName
     line: int = Field(ge=0)
 
 
 class Carried(Document):
-    """What one process used: the generators that were `drawn` from between two steps, and more.
+    """What one process carries from one step to the next, and what a checkpoint must save for it.
 
-    `lines` are the only lines that can have drawn from a generator.
-    `states` are digests of the generators after the last step, for a comparison of ranks.
-    `devices_drawn` counts the GPUs whose generators were, where the process has several.
-    `own_generator` says that a DataLoader draws its order from one of its own.
+    `drawn` names the generators that were drawn from between two observed steps. `lines` has, for a
+    generator, the only line that can have drawn from it. `states` are digests of the generators
+    after the last observed step, used to compare ranks. `devices_drawn` counts the GPUs whose
+    generators were drawn from, in a process with several GPUs. `own_generator` is true if a
+    DataLoader draws its order from a generator of its own.
     """
 
     drawn: Annotated[tuple[Generator, ...], Field(max_length=4)]
@@ -318,9 +356,10 @@ class Carried(Document):
 
 
 class CheckpointLack(Document):
-    """A part that an exact resume needs and the checkpoint lacks, or of which that is not `known`.
+    """A part that an exact resume needs and the checkpoint lacks.
 
-    `why` says what uses it, or why it cannot be told; `file` and `line` are the line that uses it.
+    `known` is false if it is uncertain whether the part is there. `why` then says why; otherwise it
+    says what uses the part, at `file` and `line`.
     """
 
     part: Annotated[str, Field(max_length=60)]
@@ -332,10 +371,10 @@ class CheckpointLack(Document):
 
 
 class Resumability(Document):
-    """What train.checkpoint lacks, and the line that saved it last.
+    """What train.checkpoint lacks for an exact resume, and the line that last saved it.
 
-    `model_alone`: nothing else is in it. `overwritten`: each save writes into the last one's file,
-    and there is no other one beside it.
+    `model_alone` is true if the checkpoint contains only the model. `overwritten` is true if each
+    save overwrites the previous file, and no other checkpoint is beside it.
     """
 
     lacks: Annotated[tuple[CheckpointLack, ...], Field(max_length=MAX_LACKS)] = ()
@@ -346,7 +385,7 @@ class Resumability(Document):
 
 
 MAX_TOLD_STEP: Final = 2**53
-# as the harness counts
+# the limits of the harness, which writes no more than this
 MAX_LEAVES: Final = 4000
 MAX_CARRIED_FILES: Final = 10_000
 LeafName = Annotated[str, Field(max_length=300)]
@@ -359,13 +398,16 @@ GeneratorName = Annotated[str, Field(pattern=r"^random\.[a-z]{1,20}$")]
 
 
 class BoundaryFacts(Document):
-    """State at the border between two runs, taken before an update where `before_update`.
+    """The state of a process at the boundary between an interrupted and a resumed run.
 
-    `steps` were taken by then, by so many `optimizers`. `parameters` is as the fingerprint of that
-    name, empty where there are several. `digests` are of the values by name; `zero` names those of
-    several elements that are all zero, and `numbers` has those of one. `writing` are files that
-    were being written at the checkpoint's place, `beside` those that a thread saved elsewhere,
-    or that were open beside it under a similar name.
+    `steps` is the number of steps taken so far, by `optimizers` optimizers. `before_update` is true
+    if the state was taken before an update. `parameters` is the fingerprint of that name, empty if
+    there are several optimizers. `digests` maps the name of each value to its digest. `zero` names
+    the values with several elements that are all zero. `numbers` has the values with a single
+    element.
+
+    `writing` are files that were being written at the checkpoint's path. `beside` are files that a
+    thread was saving elsewhere, or that were open beside the checkpoint under a similar name.
     """
 
     steps: int = Field(ge=0, le=MAX_TOLD_STEP)
@@ -384,24 +426,24 @@ class BoundaryFacts(Document):
     beside: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=20)] = ()
 
     def number(self, name: str) -> float | None:
-        """The value of a single number, None where there is none of that name."""
+        """Return the value of a single number, or None if there is none of this name."""
         text = self.numbers.get(name)
         return None if text is None else float.fromhex(text)
 
 
 class Boundary(BoundaryFacts):
-    """The same of one rank."""
+    """The boundary state of one rank."""
 
     rank: int = Field(ge=0, le=1_000_000)
 
 
 class KillFacts(Document):
-    """What a process told before it was ended inside a save, or `why` it was not.
+    """What a process wrote right before it was killed inside a save, or `why` it was not killed.
 
-    The call of torch.save at `line` was to write `size_bytes` to `path`, and `byte` of them got
-    there. `inside` is its name below the checkpoint's folder, `.` for the checkpoint itself, empty
-    for a file elsewhere. `had_one`: there had been a checkpoint before. `beside` are names beside
-    the checkpoint's of what the run had saved before.
+    The call of torch.save at `file` and `line` would have written `size_bytes` to `path`; `byte` of
+    them were written. `inside` is the file's name below the checkpoint's folder: `.` for the
+    checkpoint itself, empty for a file elsewhere. `had_one` is true if a checkpoint existed before.
+    `beside` are names beside the checkpoint that this run had saved earlier.
     """
 
     point: KillPoint
@@ -420,8 +462,10 @@ class KillFacts(Document):
 class LeftBy(StrEnum):
     """What a run that was killed inside a save left at the checkpoint's path.
 
-    `beside`: nothing or a torn file, and an older complete one beside it. `nothing-yet`: nothing,
-    and there had been none before. `not-checked`: why is said beside it.
+    `COMPLETE`: a complete checkpoint. `BESIDE`: nothing or a torn file, with an older complete
+    checkpoint beside it. `TORN`: a torn file. `LOST`: nothing, although a checkpoint existed
+    before. `NOTHING_YET`: nothing, and no checkpoint existed before. `NOT_CHECKED`: unknown;
+    `KilledSave.why` gives the reason.
     """
 
     COMPLETE = "complete"
@@ -433,11 +477,11 @@ class LeftBy(StrEnum):
 
 
 class KilledSave(Document):
-    """A run that was killed inside the write of its checkpoint, and what it left.
+    """A run that was killed while it wrote its checkpoint, and what it left.
 
-    `byte` of `size_bytes` had been written to `path` by the call of torch.save at `line`. `why`
-    says what is wrong with a torn checkpoint, or why nothing was checked, as a clause. `in_place`:
-    a complete checkpoint has a file of that name.
+    The call of torch.save at `file` and `line` had written `byte` of `size_bytes` to `path`. `why`
+    is a clause that says what is wrong with a torn checkpoint, or why nothing was checked.
+    `in_place` is true if a complete checkpoint has a file of the same name.
     """
 
     point: KillPoint
@@ -453,7 +497,7 @@ class KilledSave(Document):
 
     @property
     def is_bad(self) -> bool:
-        """Whether nothing complete is left of what there was."""
+        """Whether the kill left a torn checkpoint, or lost the one that existed before."""
         return self.left in {LeftBy.TORN, LeftBy.LOST}
 
     @property
@@ -466,7 +510,7 @@ Kills = Annotated[tuple[KilledSave, ...], Field(max_length=len(KillPoint))]
 
 
 class ResumeFault(Document):
-    """Why nothing can be said of a resume: a sentence without a full stop, and what to do."""
+    """Why a resume could not be judged: a sentence without its full stop, and what to do."""
 
     message: str = Field(max_length=1000)
     hint: str = Field(default="", max_length=2000)
@@ -474,9 +518,10 @@ class ResumeFault(Document):
 
 
 class ResumeAttempt(Document):
-    """The checkpoint that was carried over: so many files, and the digest over all of them.
+    """The checkpoint that was carried from the interrupted run to the resumed one.
 
-    `step` is how many steps the interrupted run had taken. `fault` says why no resumed run could be
+    `files` and `sha256` are the number of its files and the digest over all of them. `step` is the
+    number of steps that the interrupted run had taken. `fault` says why no resumed run could be
     judged. `kills` are the runs that were killed inside the save.
     """
 

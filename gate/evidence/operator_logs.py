@@ -1,4 +1,4 @@
-"""What each process wrote down of operators and overrides, read as untrusted bytes."""
+"""Read what each process wrote about operators and overrides, as untrusted bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SpanLine = tuple[Number, Number, Number]
 
 
 class UseLine(Document):
-    """An entry of `uses`: spans are `[first step, last step, calls in each]`."""
+    """An entry of `uses`; each span is `[first step, last step, calls in each step]`."""
 
     source: Literal["alert", "call"]
     operator: Name
@@ -68,7 +68,7 @@ class UseLine(Document):
 
 
 class OperatorAuditDocument(OwnedDocument):
-    """`operators-rR-P.json`: what one process refused, counted and found imported."""
+    """`operators-rR-P.json`: operators that one process refused and counted, and its imports."""
 
     refused: Annotated[tuple[Refusal, ...], Field(max_length=MAX_REFUSALS)]
     uses: Annotated[tuple[UseLine, ...], Field(max_length=MAX_USES)]
@@ -81,9 +81,10 @@ class OperatorAuditDocument(OwnedDocument):
 def read_operator_audit(
     files: Files, out: Path, processes: tuple[ProcessFiles, ...]
 ) -> OperatorAudit:
-    """What all processes of a run noted; the first ranks and processes come first.
+    """Return what all processes of a run noted about operators, lower ranks first.
 
-    At most `MAX_USES` uses are kept, the others are counted. `EvidenceError` for a broken file.
+    At most `MAX_USES` uses are kept; the others are only counted. Raises `EvidenceError` for a
+    broken file.
     """
     documents = tuple(
         read_own_document(files, out, process, HarnessFile.OPERATOR_AUDIT, OperatorAuditDocument)
@@ -97,6 +98,8 @@ def read_operator_audit(
         modules=_distinct(item for audit in documents for item in audit.modules)[:MAX_NAMES],
         autotuners=_distinct(item for audit in documents for item in audit.autotuners)[:MAX_NAMES],
         extensions=_distinct(item for audit in documents for item in audit.extensions)[:MAX_NAMES],
+        # uses that are cut here count as dropped too, so that a report does not claim to be
+        # complete
         dropped=sum(audit.dropped for audit in documents) + len(uses[MAX_USES:]),
     )
 
@@ -112,11 +115,12 @@ def _distinct(items: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
-    """The failure of a run, explained by the operator that strict mode refused, if one was."""
+    """Return the failure of a run, explained by the operator that strict mode refused, if any."""
     if not refused:
         return fault
-    # the last one ended the run: the script caught those before it and went on
+    # the last refusal ended the run: the script caught any earlier one and continued
     first = refused[-1]
+    # the training wrote these texts
     name = plain_text(first.operator)
     where = plain_text(f"{first.place}, step {first.step}")
     return RunError(
@@ -136,9 +140,9 @@ SHOWN = 20
 def read_overrides(
     files: Files, out: Path, processes: tuple[ProcessFiles, ...]
 ) -> tuple[Override, ...]:
-    """What every process logged, in the order of ranks and processes.
+    """Return the overrides that every process logged, in the order of ranks and processes.
 
-    Raises `EvidenceError` for a malformed log, and for one longer than the harness's own limit.
+    Raises `EvidenceError` for a log that is malformed or longer than the harness writes.
     """
     lines = told_lines(files, out, processes, HarnessFile.OVERRIDES, OverrideLine)
     return tuple(_of_process(line, process) for line, process in lines)
@@ -149,13 +153,14 @@ def _of_process(line: OverrideLine, process: ProcessFiles) -> Override:
     return Override.model_validate({**fields, "rank": process.rank, "pid": process.pid})
 
 
+# the fields with the script's own text, which must be made safe before a report shows it
 _OVERRIDE_TEXTS = ("name", "before", "after", "file")
 
 
 def refuse_overrides(run: RunEvidence, mode: OnOverride) -> None:
-    """Raise `EvidenceError` when the settings make a strict run fail for what it overrode.
+    """Raise `EvidenceError` if `mode` is `fail` and a strict run overrode settings of the gate.
 
-    A seed of the script's own and a suspended determinism are its right in every mode.
+    Seeds of the script's own and suspended determinism are allowed in every mode.
     """
     overrides = [override for override in run.overrides if override.weakens]
     if mode is not OnOverride.FAIL or not run.run.mode.is_strict or not overrides:

@@ -1,4 +1,4 @@
-"""What the harness noted of operators: refused, without a deterministic form, beyond the flag."""
+"""Records of operators: refused, without a deterministic form, or not covered by torch's flag."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Line = Annotated[int, Field(ge=0, le=2**31)]
 
 
 class Refusal(Document):
-    """Strict mode did not let an operator run; `file` and `line` are the user's, `step` from 1."""
+    """An operator that strict mode refused, at the user's `file` and `line`; `step` is from 1."""
 
     operator: Name
     file: FileName
@@ -25,12 +25,12 @@ class Refusal(Document):
 
     @property
     def place(self) -> str:
-        """As `train.py:12`."""
+        """The line in the form `train.py:12`."""
         return f"{self.file}:{self.line}"
 
 
 class Span(Document):
-    """Steps from `first` to `last`, in each of which there were `calls` calls."""
+    """The steps from `first` to `last`, with `calls` calls in each of them."""
 
     first: int = Field(ge=1, le=MAX_STEP)
     last: int = Field(ge=1, le=MAX_STEP)
@@ -38,10 +38,11 @@ class Span(Document):
 
 
 class OperatorUse(Document):
-    """Calls of one operator from one line.
+    """The calls of one operator from one line.
 
-    `source` is `alert` where torch itself said that there is no deterministic form, `call` where
-    the harness saw an operator that the determinism flag is not known to reach.
+    `source` is `alert` if torch itself said that the operator has no deterministic form. It is
+    `call` if the operator audit saw an operator for which the determinism flag is not known to
+    apply.
     """
 
     source: Literal["alert", "call"]
@@ -54,19 +55,19 @@ class OperatorUse(Document):
 
     @property
     def place(self) -> str:
-        """As `train.py:12`."""
+        """The line in the form `train.py:12`."""
         return f"{self.file}:{self.line}"
 
 
 class Autotuner(Document):
-    """A Triton kernel that chose among several configurations by timing them."""
+    """A Triton kernel that chose one of several configurations by timing them."""
 
     kernel: Name
     configurations: int = Field(ge=2, le=MAX_STEP)
 
 
 class OperatorAudit(Document):
-    """All of it for one run, every process together; `dropped` more calls not recorded."""
+    """The records of all processes of one run; `dropped` counts calls that were not recorded."""
 
     refused: tuple[Refusal, ...] = ()
     uses: tuple[OperatorUse, ...] = ()
@@ -87,15 +88,16 @@ class FlagReach(StrEnum):
 
     @property
     def on_cuda(self) -> bool:
-        """Whether this is said of CUDA about a call that another device made."""
+        """Whether this describes CUDA, although the call was made on another device."""
         return self.value.startswith("on CUDA")
 
 
 class OperatorRow(Document):
-    """A line of the report; `calls_per_step` and `steps` are empty where only the use is known.
+    """A line of the report; `calls_per_step` and `steps` are empty if only the use itself is known.
 
-    `reach` is what the determinism flag does about it, `why` says why it may do nothing.
-    `source` is where the project's own table has it from; torch's own notices need none.
+    `reach` is what the determinism flag does for the operator; `why` says why it may do nothing.
+    `source` is the reference for an entry of the project's own table. Torch's own notices have
+    none.
     """
 
     operator: str
@@ -109,12 +111,12 @@ class OperatorRow(Document):
 
     @property
     def flag(self) -> str:
-        """What a reader sees about the determinism flag."""
+        """The text about the determinism flag that a reader sees."""
         return f"{self.reach.value}: {self.why}" if self.why else self.reach.value
 
 
 class OperatorReport(Document):
-    """What a verdict says about operators. `complete` is false without an operator audit."""
+    """What a verdict says about operators; `complete` is false without an operator audit."""
 
     rows: tuple[OperatorRow, ...] = ()
     complete: bool = False

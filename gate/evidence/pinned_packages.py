@@ -1,9 +1,9 @@
-"""What of a requirements file may be installed: in the confined process alone.
+"""Read the packages of a requirements file that may be installed; only the confined process does.
 
-An installer obeys a requirements file: options, paths, addresses and other files in it decide where
-code comes from and whether it is built, which runs it. So the file is never handed on. It is read
-for lines that pin one version by hashes, and these are rewritten (`PinnedPackage.line`); each
-other line is refused by its number.
+An installer obeys a requirements file. Options, paths, addresses and other files in it decide where
+code comes from, and whether it is built, which runs it. The file itself is therefore never given to
+an installer. Lines that pin one version by hashes are read and rewritten (`PinnedPackage.line`).
+Every other line is refused by its number.
 
 https://pip.pypa.io/en/stable/reference/requirements-file-format/
 """
@@ -33,7 +33,7 @@ from gate.text.untrusted_text import short_text
 from gate.training.environment import MAX_PACKAGE_TEXT, MAX_PACKAGES
 
 MAX_REFUSALS: Final = 20
-# a name with extras
+# limit for a name with its extras
 MAX_NAMED: Final = 1000
 MAX_DEPTH: Final = 20
 HASH: Final = "--hash"
@@ -70,7 +70,7 @@ LOCKS_OF_PROJECTS: Final = {
     "pylock.toml": "uv pip compile --generate-hashes pyproject.toml -o requirements.lock",
     "Pipfile.lock": "pipenv requirements --hash > requirements.lock",
 }
-# each is asked of a text that is short by then
+# these patterns are only used on texts whose length was checked
 _NAMED: Final = re.compile(rf"(?P<name>{DISTRIBUTION}) ?(?:\[[A-Za-z0-9._, -]*+\])?")
 _VERSION: Final = re.compile(EXACT_VERSION)
 _HASH: Final = re.compile(STRONG_HASH)
@@ -83,16 +83,16 @@ _WORD: Final = re.compile(
 
 
 class _Refused(NamedTuple):
-    """What is wrong with a line, and what a person does about it."""
+    """What is wrong with a line, and what a person can do about it."""
 
     fault: str
     hint: str
 
 
 def read_pinned(shown: str, data: bytes) -> tuple[PinnedPackage, ...]:
-    """The packages that the file pins, in its order; `shown` is its name in messages.
+    """Return the packages that the file pins, in its order; `shown` is its name in messages.
 
-    Raises `DocumentError` that names each line that pins none.
+    Raises `DocumentError` that names each line which pins no package.
     """
     name = PurePosixPath(shown).name
     if name in LOCKS_OF_PROJECTS:
@@ -103,6 +103,7 @@ def read_pinned(shown: str, data: bytes) -> tuple[PinnedPackage, ...]:
     if len(data) > MAX_REQUIREMENTS_BYTES:
         raise DocumentError(f"{shown} is above 4 MiB", hint="Name a lock file of the training.")
     try:
+        # a byte order mark belongs to the encoding and is no fault of the file
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(
@@ -116,6 +117,8 @@ def read_pinned(shown: str, data: bytes) -> tuple[PinnedPackage, ...]:
             packages.append(read)
         else:
             refused.append((number, read))
+        # every refused line is reported at once, up to a limit, because the pull request chooses
+        # their number
         if len(refused) > MAX_REFUSALS or len(packages) > MAX_PACKAGES:
             break
     if len(packages) > MAX_PACKAGES:
@@ -141,9 +144,10 @@ def _fault(shown: str, refused: list[tuple[int, _Refused]]) -> DocumentError:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with what a backslash continues and without comments, each with its first number.
+    """Yield lines without comments, each with the number of its first line.
 
-    Empty ones are left out. Words stand one blank apart.
+    A backslash at the end of a line continues it. Empty lines are left out, and words are separated
+    by one blank.
     """
     begun: list[str] = []
     first = 1
@@ -162,7 +166,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _without_comment(line: str) -> str:
-    """A comment begins the line or follows a blank: one in an address is a part of it."""
+    """Return a line without its comment.
+
+    A comment begins the line or follows a blank; a `#` inside an address is part of the address.
+    """
     if line.lstrip().startswith("#"):
         return ""
     match = re.search(r"\s#", line)
@@ -174,6 +181,8 @@ def _package(line: str) -> PinnedPackage | _Refused:
     options = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     hashes: list[str] = []
     waiting = iter(words[options:])
+    # the only option that is accepted is a hash: any other one changes where code comes from or how
+    # it is installed
     for word in waiting:
         name, equals, value = word.partition("=")
         if name != HASH:
@@ -193,7 +202,8 @@ def _package(line: str) -> PinnedPackage | _Refused:
 def _pinned(text: str, hashes: tuple[str, ...]) -> PinnedPackage | _Refused:
     requirement, _, condition = (part.strip() for part in text.partition(";"))
     left, _, right = (part.strip() for part in requirement.partition("=="))
-    # `===` compares texts: the hashes say the same of the file
+    # `===` compares versions as texts. The hashes identify the file in any case, so it is read as
+    # `==`.
     version = right.removeprefix("=").strip()
     short = len(left) <= MAX_NAMED and len(version) <= MAX_PACKAGE_TEXT
     named = _NAMED.fullmatch(left) if short else None
@@ -216,10 +226,10 @@ def _pinned(text: str, hashes: tuple[str, ...]) -> PinnedPackage | _Refused:
 
 
 def _no_pin(requirement: str) -> _Refused:
-    """Why a line is no pin, most dangerous first."""
+    """Return why a line is not a pin; the most dangerous reason comes first."""
     shown = short_text(requirement)
     if "://" in requirement or "@" in requirement:
-        # no more of it: an address may hold a password
+        # show nothing after this point: an address may contain a password
         begin = re.split(r"@|://", requirement, maxsplit=1)[0]
         return _Refused(
             f"{short_text(begin.strip())} has an address in the place of a version",
@@ -232,12 +242,16 @@ def _no_pin(requirement: str) -> _Refused:
 
 
 def _marker(text: str) -> str | _Refused:
-    """The condition in our own spelling, for the installer to evaluate; empty where there is none.
+    """Return the marker in the gate's own spelling, or an empty text if there is none.
+
+    The installer evaluates it.
 
     https://packaging.python.org/en/latest/specifications/dependency-specifiers/#environment-markers
     """
+    # written again word by word, so that nothing reaches the installer that was not understood here
     written: list[str] = []
-    # what may come next; a comparison is an operand, an operator and an operand
+    # `expected` is the kind of word that may come next. A comparison is an operand, an operator and
+    # an operand; `sides` counts its operands.
     expected, depth, place = "operand", 0, 0
     sides = 0
     while place < len(text):

@@ -1,7 +1,7 @@
-"""Which Python a command starts, what keeps the harness out, one process for each rank.
+"""Find the Python that a command starts, what keeps the harness out, and processes of one rank.
 
-A command line is anybody's text. A shell's line is taken apart at its separators and no further, so
-Python behind any word counts (`nice python`, `then python`) but those of `NAMING`.
+A command line is free text. The line of a shell is only split at its separators. So a Python after
+any word counts (`nice python`, `then python`), except after a word in `NAMING`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gate.evidence.harness_files import StepLine
 from gate.evidence.observations import UnattestedChild, started_without
 
 PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[0-9.]*\Z")
-# What follows a script, -c or -m is no longer Python's; W and X take a value.
+# Arguments after a script, `-c` or `-m` are not Python's own options. `-W` and `-X` take a value.
 OPTION = re.compile(r"-([A-Za-z?].*)\Z")
 WITH_VALUE = "WX"
 ENDS_OPTIONS = "cm"
@@ -24,19 +24,19 @@ SHUTTING = "IES"
 EMPTYING = frozenset(("-i", "-", "--ignore-environment"))
 UNSETTING = frozenset(("unset", "-u"))
 SEPARATORS = re.compile(r"[;&|()`\n]+")
-# A line that goes on, and what redirects, only part words.
+# continued lines and redirections only separate words
 GAPS = re.compile(r"\\\n|[<>]")
 PATH = "PYTHONPATH"
-# Behind these a Python is named and not started.
+# after one of these words, a Python is only named and not started
 NAMING = frozenset(("-I", "echo", "which"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PythonCommand:
-    """A Python and what it runs: `python -I train.py`, without the script's own arguments.
+    """A Python and what it runs, such as `python -I train.py`, without the script's arguments.
 
-    `option` is the letter that shuts the harness out or empty; `cleared` says that the environment
-    was emptied or PYTHONPATH replaced on the way.
+    `option` is the letter of the option that keeps the harness out, or empty. `cleared` is true if
+    the environment was emptied or PYTHONPATH replaced before.
     """
 
     shown: str
@@ -45,7 +45,10 @@ class PythonCommand:
 
 
 def python_commands(words: tuple[str, ...], *, for_shell: bool = False) -> Iterator[PythonCommand]:
-    """Every Python that these words name; `for_shell`: a shell reads the first of them."""
+    """Yield every Python that these words start.
+
+    With `for_shell`, a shell reads the first word as a whole line.
+    """
     if words and not for_shell and PYTHON.match(words[0]):
         yield _python(words, cleared=False)
         return
@@ -56,14 +59,14 @@ def python_commands(words: tuple[str, ...], *, for_shell: bool = False) -> Itera
         place = _place(words_here)
         lost = cleared or _loses_path(words_here[:place])
         if place is None:
-            # without a program, as in `unset PYTHONPATH; ...`, it counts for the rest of the line
+            # `unset PYTHONPATH; ...` starts no program, so it applies to the rest of the line
             cleared = lost
         else:
             yield _python(words_here[place:], cleared=lost)
 
 
 def _place(words: tuple[str, ...]) -> int | None:
-    """Where the first Python stands that is started."""
+    """Return the index of the first Python that is started, or None."""
     before = ("", *words)
     pythons = (place for place, word in enumerate(words) if PYTHON.match(word))
     return next((place for place in pythons if before[place] not in NAMING), None)
@@ -81,7 +84,10 @@ def _python(words: tuple[str, ...], *, cleared: bool) -> PythonCommand:
 
 
 def _options(words: tuple[str, ...]) -> tuple[str, int, str]:
-    """Python's own options: their letters, their number of words, `c` or `m` if that ends them."""
+    """Return the letters of Python's own options, their number of words, and `c` or `m`.
+
+    The last is the option that ends them, or an empty text.
+    """
     letters, used = "", 0
     while used < len(words) and (option := OPTION.match(words[used])) is not None:
         used += 1
@@ -96,7 +102,7 @@ def _options(words: tuple[str, ...]) -> tuple[str, int, str]:
 
 
 def _loses_path(words: tuple[str, ...]) -> bool:
-    """Whether PYTHONPATH is emptied, or given a value that does not go on with the one it had."""
+    """Return whether PYTHONPATH is removed, or replaced by a value without the old one."""
     names = {word.rpartition("/")[2] for word in words}
     if ("env" in names and EMPTYING & names) or (PATH in names and UNSETTING & names):
         return True
@@ -117,19 +123,19 @@ GENERAL = (
 
 
 def reason_of(command: PythonCommand) -> str:
-    """What in the words themselves keeps the harness out; empty when nothing does."""
+    """Return what in the command itself keeps the harness out, or an empty text."""
     return REASONS[command.option] if command.option else CLEARED if command.cleared else ""
 
 
 def shut_out_reason(argv: tuple[str, ...]) -> str:
-    """What in the command itself keeps the harness out; empty when nothing does."""
+    """Return what in the run's command line keeps the harness out, or an empty text."""
     return next(filter(None, map(reason_of, python_commands(argv))), "")
 
 
 def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = ()) -> str:
-    """A hint that names what keeps the harness out, or all that may.
+    """Return a hint that names what keeps the harness out, or everything that may.
 
-    `children` are those that the training's own processes wrote down.
+    `children` are the processes that the training's own processes reported.
     """
     if children:
         return f"{started_without(children)}. {GENERAL}"
@@ -152,12 +158,12 @@ ONE_TRAINING = (
 
 
 class SeveralTrainedError(EvidenceError):
-    """Several processes left the record of one rank."""
+    """Several processes left the records of one rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSpan:
-    """When a process made its first and its last step, by the machine's clock; None: not known."""
+    """When a process took its first and its last step, by the machine's clock; None if unknown."""
 
     pid: int
     first: float | None = None
@@ -165,7 +171,7 @@ class TrainingSpan:
 
 
 def several_processes(rank: int, spans: Sequence[TrainingSpan]) -> SeveralTrainedError:
-    """The fault that several processes trained as one rank: at once, or one after the other."""
+    """Return the error for several processes of one rank, at the same time or one after another."""
     shown = ", ".join(str(span.pid) for span in spans)[:MAX_SHOWN_PIDS]
     if _one_after_the_other(spans):
         who = "" if rank == 0 else f" as rank {rank}"
@@ -180,25 +186,25 @@ def several_processes(rank: int, spans: Sequence[TrainingSpan]) -> SeveralTraine
 
 
 def _one_after_the_other(spans: Sequence[TrainingSpan]) -> bool:
-    """Whether each made its first step after the last one of those before."""
+    """Return whether each process took its first step after the last step of the one before."""
     known = sorted((s.first, s.last) for s in spans if s.first is not None and s.last is not None)
     return len(known) == len(spans) and all(
         before[1] < after[0] for before, after in pairwise(known)
     )
 
 
-# What belongs to all optimizers that step after one backward pass, and stands on the first line.
+# these fields belong to all optimizers that step after one backward pass; the first line has them
 OF_ALL = ("loss", "losses", "backwards", "seconds")
 
 
 def in_order(
     lines: tuple[StepLine, ...], numbers: tuple[int, ...], name: str
 ) -> tuple[StepLine, ...]:
-    """The lines with their optimizers renumbered: `numbers` has one for each, in the given order.
+    """Return the lines with renumbered optimizers: `numbers` maps each number to the new one.
 
-    Lines of one step without a backward pass in between are in the order of those numbers, and
-    the loss on the first of them. Without numbers nothing is changed. Raises `EvidenceError` when
-    they are no order of the optimizers that the lines name.
+    The lines of one step without a backward pass in between are sorted by the new numbers, and the
+    loss stays on the first of them. Without `numbers` nothing changes. Raises `EvidenceError` if
+    the numbers are not a permutation of the optimizers in the lines.
     """
     if not numbers:
         return lines
@@ -215,12 +221,12 @@ def in_order(
 
 
 def _renumbered(line: StepLine, number: int) -> StepLine:
-    # a copy of a hundred thousand lines takes as long as reading some of them
+    # copying a hundred thousand lines takes as long as reading some of them
     return line if line.optimizer == number else line.model_copy(update={"optimizer": number})
 
 
 def _bursts(lines: tuple[StepLine, ...]) -> Iterator[list[StepLine]]:
-    """Lines of one step each, without a backward pass but before the first of them."""
+    """Yield groups of lines of one step, with a backward pass only before each group."""
     burst: list[StepLine] = []
     for line in lines:
         if burst and (line.step != burst[0].step or line.backwards or line.loss is not None):
@@ -238,7 +244,7 @@ def _arranged(burst: list[StepLine]) -> list[StepLine]:
         return ordered
     theirs = {name: getattr(first, name) for name in OF_ALL}
     mine = {name: getattr(lowest, name) for name in OF_ALL}
-    # the harness wrote loss and time on the line that came first; they belong to the step as a
-    # whole
+    # The harness wrote loss and time on the line that came first. They belong to the whole step, so
+    # the two lines swap them.
     moved = {first.optimizer: mine, lowest.optimizer: theirs}
     return [line.model_copy(update=moved.get(line.optimizer, {})) for line in ordered]

@@ -1,7 +1,7 @@
-"""How far each rank of a training came, and how it ended, by what all processes left of it.
+"""Find how far each rank came and how it ended, from what all processes left.
 
-A rank that crashes tells its exception. One that is killed, or runs on while others wait for it,
-tells nothing: its last recorded step and the exit code that its parent saw are then all there is.
+A rank that crashes records its exception. A rank that is killed, or that hangs, records nothing.
+Then only its last recorded step and the exit code that its parent saw are known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
 from gate.training.runs import RankEnd, told_nodes
 
-# by process id and rank: those of two nodes may have one id
+# by process id and rank, because processes on two nodes may have the same id
 Exits = Mapping[tuple[int, int | None], ExitLine]
 
 
@@ -34,10 +34,10 @@ def rank_ends(
     processes: tuple[ProcessFiles, ...],
     ended: Mapping[ProcessFiles, Ended],
 ) -> tuple[RankEnd, ...]:
-    """Each rank that is known of, in order; none where one rank is all there is.
+    """Return the end of each known rank, in order; none if there is only one rank.
 
-    A rank is known of where it attested, where its parent started it under a number, and where
-    another one says how many there are. Raises `EvidenceError` for a file that cannot be read.
+    A rank is known if it attested, if its parent started it under a number, or if another rank says
+    how many ranks there are. Raises `EvidenceError` if a file cannot be read.
     """
     exits = {
         (line.pid, line.rank): line
@@ -55,11 +55,12 @@ def rank_ends(
         len(
             known.keys()
             | {trained_rank.rank for trained_rank in training}
+            # two are enough to know that there are several ranks
             | set(range(min(world, 2)))
         )
         == 1
     ):
-        # its last step alone would have all of its lines read
+        # reading all lines of its steps, only for the number of the last one, is not worth it
         return ()
     nodes = told_nodes({process.rank: attested[process].node for process in training})
     for process in training:
@@ -71,13 +72,18 @@ def rank_ends(
             failed=_failed(ended.get(process)),
             told_its_end=process in ended,
         )
+    # a rank that left nothing is listed too: it may be the one that failed
     missing = (rank for rank in range(min(world, MAX_RANKS)) if rank not in known)
     known |= {rank: RankEnd(rank=rank) for rank in missing}
     return tuple(known[rank] for rank in sorted(known))
 
 
 def _training(attested: Mapping[ProcessFiles, Attestation]) -> Iterator[ProcessFiles]:
-    """One process a rank: the one that took steps, else the first; launchers train nothing."""
+    """Yield one process for each rank: the one that took steps, or else the first.
+
+    A process without steps counts only if it knows of several ranks, because a launcher trains
+    nothing.
+    """
     by_rank: dict[int, ProcessFiles] = {}
     for process in attested:
         if HarnessFile.STEPS in process.kinds:
@@ -88,7 +94,10 @@ def _training(attested: Mapping[ProcessFiles, Attestation]) -> Iterator[ProcessF
 
 
 def _started(exits: Exits) -> Iterator[RankEnd]:
-    """Ranks by what their parent saw: of one that never came to torch nothing else is known."""
+    """Yield the ranks whose failure a parent saw.
+
+    For a rank that never imported torch, nothing else is known.
+    """
     for line in exits.values():
         if line.rank is not None and line.rank < MAX_RANKS:
             yield RankEnd(rank=line.rank, exit_code=line.code)
@@ -104,7 +113,11 @@ def _last_step(files: Files, out: Path, process: ProcessFiles) -> int:
 def _exit_code(
     exits: Exits, process: ProcessFiles, ended: Mapping[ProcessFiles, Ended]
 ) -> int | None:
-    """As its parent saw it; 0 where it told a sound end and no parent speaks of another."""
+    """Return the exit code that the parent saw.
+
+    Without one it is 0 if the process recorded a normal end, and None otherwise.
+    """
+    # a parent that started the process without RANK recorded no rank
     seen = exits.get((process.pid, process.rank), exits.get((process.pid, None)))
     if seen is not None:
         return seen.code

@@ -1,4 +1,4 @@
-"""What the ranks say of where they ran becomes one environment, and what differs among them."""
+"""Combine the environments of all ranks into one, and find what differs between the ranks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ MAX_UNLIKE_TEXT = 2000
 
 
 def environment_of(summaries: Mapping[int, Summary]) -> Environment:
-    """By rank, rank 0 first; each part once where they agree, so that equal ranks are one place.
+    """Return the environment of all ranks, which are given by rank, rank 0 first.
 
-    What a rank installed or imported that others did not counts as well: all are one training.
+    A part on which the ranks agree is listed once. If they differ, it has all values in the order
+    of the ranks. A package that only some ranks have or imported counts too, because all ranks are
+    one training.
     """
     by_rank = {rank: _of_rank(summary) for rank, summary in summaries.items()}
     environments = list(by_rank.values())
@@ -54,7 +56,7 @@ def environment_of(summaries: Mapping[int, Summary]) -> Environment:
 
 
 def facts_of(summaries: Mapping[int, Summary]) -> tuple[RankFacts, ...]:
-    """What each rank tells beside, by rank; of more than can be kept the first."""
+    """Return the facts that each rank reported, for at most `MAX_UNLIKE` ranks."""
     return tuple(
         RankFacts(
             rank=rank,
@@ -73,9 +75,9 @@ def _plain_map(texts: Mapping[str, str], most: int) -> dict[str, str]:
 
 
 def leave_out_packages(run: RunEvidence, patterns: Sequence[str]) -> RunEvidence:
-    """The run in whose environment the distributions of these names do not count.
+    """Return the run with the distributions that match these patterns ignored in its environment.
 
-    Whatever it said itself about that is dropped: the settings alone decide it.
+    Only the settings decide what is ignored, so the run's own list is replaced.
     """
     environment = run.environment
     ignored = tuple(
@@ -90,7 +92,7 @@ def leave_out_packages(run: RunEvidence, patterns: Sequence[str]) -> RunEvidence
 
 
 def is_ignored(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a distribution's name is one that the settings leave out."""
+    """Return whether the settings ignore a distribution of this name."""
     normalized = (pattern.lower().replace("_", "-").replace(".", "-") for pattern in patterns)
     return any(fnmatchcase(normalized_name(name), pattern) for pattern in normalized)
 
@@ -114,7 +116,7 @@ def _union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _origins(ranks: Sequence[Environment]) -> dict[str, str]:
     names = sorted({name for rank in ranks for name in rank.origins})[:MAX_PACKAGES]
-    # a rank without it has it from an index
+    # a rank without an origin has the package from an index
     texts = (dict.fromkeys(rank.origins.get(name, INDEX) for rank in ranks) for name in names)
     return {
         name: BETWEEN_RANKS.join(text)[:MAX_PACKAGE_TEXT]
@@ -123,11 +125,17 @@ def _origins(ranks: Sequence[Environment]) -> dict[str, str]:
 
 
 def _with_digest(environment: Environment) -> Environment:
-    """The part `packages` as SHA-256 over those that count, each with its origin."""
+    """Return the environment with its part `packages`: a SHA-256 over the packages that count.
+
+    Each package is included with its origin. Ignored packages, the project itself and packages that
+    no rank imported do not count.
+    """
     if not environment.packages:
         return environment
     imported = set(map(normalized_name, environment.imported))
     left_out = {normalized_name(name) for name in environment.ignored}
+    # the project itself is the commit under test and not its environment; its version may name the
+    # commit
     left_out |= {
         normalized_name(n) for n, origin in environment.origins.items() if origin == PROJECT
     }
@@ -135,6 +143,7 @@ def _with_digest(environment: Environment) -> Environment:
         f"{line} {environment.origins.get(name, INDEX)}\n"
         for line in environment.packages
         if (key := normalized_name(name := line.partition("==")[0])) not in left_out
+        # without a list of imports, every package may have been used
         and (not imported or key in imported)
     ]
     digest = sha256_hex("".join(lines).encode())
@@ -142,7 +151,7 @@ def _with_digest(environment: Environment) -> Environment:
 
 
 def _unlike(ranks: Mapping[int, Environment]) -> Iterator[UnlikeRank]:
-    """Each part that a rank tells in other words than the first."""
+    """Yield each part in which a rank differs from the first rank."""
     first = next(iter(ranks.values()))
     for number, rank in ranks.items():
         for part in rank.moved(first):
@@ -161,7 +170,10 @@ def _unlike(ranks: Mapping[int, Environment]) -> Iterator[UnlikeRank]:
 
 
 def _versions(first: Environment, rank: Environment) -> dict[str, str]:
-    """What both imported in different versions; what one rank alone has is its own."""
+    """Return the packages that both ranks imported in different versions.
+
+    A package that only one of the ranks has is not a conflict.
+    """
     both = set(map(normalized_name, first.imported)) & set(map(normalized_name, rank.imported))
     moves = (move for move in moved_packages(first, rank).counted if move.name in both)
     unlike = {move.name: move.compared for move in moves if move.before and move.after}

@@ -1,8 +1,9 @@
-"""What each of several ranks recorded by itself, and whether replicas of one model stay equal.
+"""Keep what each of several ranks recorded, and check that replicas of one model stay equal.
 
-A verdict rests on the digests of all ranks together. Which rank is at fault only its own say, so
-they are kept beside them. DistributedDataParallel keeps its replicas equal by giving all of them
-the same gradients: the gate compares what the ranks recorded, and no training talks for it.
+A verdict is based on the digests of all ranks together. Only the records of the single ranks show
+which one is at fault, so they are kept too. DistributedDataParallel keeps its replicas equal by
+giving all of them the same gradients. The gate compares what the ranks recorded, and adds no
+communication to the training.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from gate.evidence.steps import step_digests
 from gate.text.untrusted_text import plain_text
 
 STRUCTURE = "structure"
-# of all ranks together: beyond it a rank keeps its digests of those steps that a baseline keeps
+# Limit for all ranks together. Above it, each rank keeps its digests only for the steps that a
+# baseline keeps.
 MAX_RANK_STEPS = 20_000
-# a digest by rank, after one step of one optimizer
+# digest by rank, after one step of one optimizer
 Held = dict[int, str]
 
 
@@ -39,7 +41,7 @@ def rank_records(
     processes: Sequence[HarnessProcess],
     metrics: Mapping[int, tuple[MetricSeries, ...]],
 ) -> tuple[RankRecord, ...]:
-    """Each rank's own record; none where one rank trained, whose record is the run's.
+    """Return each rank's own record; none if only one rank trained, whose record is the run's.
 
     `metrics` are those of the ranks other than 0.
     """
@@ -71,11 +73,11 @@ def _kept(digests: StepDigests, *, every: bool) -> StepDigests:
 def replica_drift(
     ranks: Sequence[TrainedRank], checkpoint: CheckpointManifest
 ) -> ReplicaDrift | None:
-    """The first step after which replicas of one model are not equal; None where all stay so.
+    """Return the first step after which replicas of one model differ, or None if they stay equal.
 
-    Compared are only ranks that say of the same optimizer that the same group keeps all of its
-    parameters equal, and that give it the same ones: shards, a local part of a model and a rank
-    outside the group are compared with nobody.
+    Ranks are compared only if they report that the same group keeps all parameters of the same
+    optimizer equal. They must also give the optimizer the same parameters. So shards, a local part
+    of a model, and a rank outside the group are not compared.
     """
     groups: dict[Replicated, list[TrainedRank]] = {}
     for rank in ranks:
@@ -97,7 +99,7 @@ def _drift(
     equal_until = None
     for step, held in sorted(_by_step(replicated.optimizer, members).items()):
         if len(held) < len(members):
-            # sampling intervals are each rank's own
+            # each rank chooses its sampling intervals, so not all of them observed this step
             continue
         if len(set(held.values())) == 1:
             equal_until = step
@@ -106,7 +108,8 @@ def _drift(
             replicated, members, held, checkpoint, step=step, equal_until=equal_until
         )
     last = max(_last_step(replicated.optimizer, member) for member in members)
-    # where the last step was seen, the script may have changed its weights behind it
+    # If the last step was observed as equal, a difference at the end means that the script itself
+    # changed its weights after the step.
     if equal_until is None or equal_until == last:
         return None
     ends = _at_end(replicated.optimizer, members, checkpoint)
@@ -149,7 +152,7 @@ def _replica_drift(
 def _at_end(
     optimizer: int, members: Sequence[TrainedRank], checkpoint: CheckpointManifest
 ) -> dict[int, tuple[str, ...]]:
-    """The digests of the optimizer's parameters by rank; empty where not all are known."""
+    """Return the digests of the optimizer's parameters by rank; empty if some are unknown."""
     digests = {tensor.name: tensor.sha256 for tensor in checkpoint.tensors}
     places = {
         member.files.rank: [
@@ -163,13 +166,16 @@ def _at_end(
 
 
 def _parameters_of(optimizer: int, member: TrainedRank) -> list[str]:
-    """The names of the optimizer's parameters, in its order."""
+    """Return the names of the optimizer's parameters, in its order."""
     names = member.summary.parameter_names
     return [name for place, name in names.items() if place.startswith(f"{optimizer}/")]
 
 
 def _by_step(optimizer: int, members: Sequence[TrainedRank]) -> dict[int, Held]:
-    """The digests after each step at which the members' parameters are each other's."""
+    """Return the digests by rank after each step at which the members' parameters correspond.
+
+    They correspond if their structure and the digest's algorithm are the same on all ranks.
+    """
     by_step: dict[int, dict[int, tuple[str, str]]] = {}
     for member in members:
         structure = ""
@@ -195,7 +201,7 @@ def _differing(
     apart: Sequence[int],
     checkpoint: CheckpointManifest,
 ) -> Iterator[str]:
-    """The parameters of the optimizer that are not equal at the end, in its order."""
+    """Yield the optimizer's parameters that differ at the end, in its order."""
     digests = {tensor.name: tensor.sha256 for tensor in checkpoint.tensors}
     usual = next(member for member in members if member.files.rank == like)
     for name in _parameters_of(optimizer, usual):

@@ -1,8 +1,9 @@
-"""Which processes trained: attested, one a rank, with whole records from step 1 on.
+"""Decide which processes trained: each attested, one for each rank, with complete records.
 
-The exit code of a command is one number for all its processes. A launcher may take the gate's stop
-for a failure (the command fails, and nothing is wrong), or pass over the crash of a rank (the
-command ends with 0, and a rank has failed). What each process told at its end decides.
+A command has one exit code for all its processes, and that code can mislead in two ways. A launcher
+may take the gate's stop for a failure: the command fails, and nothing is wrong. Or a launcher may
+ignore the crash of a rank: the command ends with 0, and a rank has failed. So the records that each
+process wrote at its end decide.
 """
 
 from __future__ import annotations
@@ -45,20 +46,22 @@ from gate.text.untrusted_text import plain_text
 from gate.training.runs import RunEnd, RunRecord, StoppedBy, rank_on, told_nodes
 
 MAX_SHOWN = 20
-# these start a worker in which the stop, a `SystemExit`, is a failure like any other; for those
-# that ask for an exit code (torchrun, accelerate, mpirun, spawn) it is the end of a run that went
-# well, so what they report is a crash
+# Exceptions of these libraries are launchers' failures. They start workers in which the gate's
+# stop, a `SystemExit`, counts as a failure. Launchers that look at an exit code (torchrun,
+# accelerate, mpirun, spawn) take the stop for a normal end, so a failure that they report is a
+# crash.
 LAUNCHERS = ("ray.", "submitit.", "joblib.", "concurrent.futures.", "distributed.")
 
 
 def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> RunEnd:
-    """Whether the gate had ended every rank, and whether a command that failed did so for that.
+    """Return how the ranks ended, and whether a failed command is excused by the gate's stop.
 
-    That is so where every rank was stopped, as many as each of them knew of, none ended
-    with an exception of its own, and their launcher failed for that stop alone: its exception
-    holds the stop, or it is a launcher's and all ranks told a sound end.
+    A failed command is excused (`by_stop`) if all of this is true: the gate stopped every rank, the
+    number of ranks is each rank's world size, and no rank ended with an exception of its own.
+    Besides, the launcher must have failed because of the stop alone: its exception contains the
+    stop, or it is an exception of a launcher and all ranks reported a normal end.
 
-    Raises `EvidenceError` for a file that cannot be read.
+    Raises `EvidenceError` if a file cannot be read.
     """
     ended = _read(files, out, processes)
     trained = {process for process in processes if HarnessFile.STEPS in process.kinds}
@@ -87,9 +90,9 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
 
 
 def refuse_crashed(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> None:
-    """Raise `EvidenceError` where a rank ended with an exception, whatever its command made of it.
+    """Raise `EvidenceError` if a rank ended with an exception although its command exited with 0.
 
-    What the rank had recorded by then may be whole, and is all the same no training that went well.
+    The records of this rank may be complete up to the exception, but the training still failed.
     """
     trained = {process for process in processes if HarnessFile.STEPS in process.kinds}
     failed = tuple(_failed(_read(files, out, processes), trained))
@@ -103,7 +106,12 @@ def refuse_crashed(files: Files, out: Path, processes: tuple[ProcessFiles, ...])
 
 
 def refuse_leaves(processes: tuple[ProcessFiles, ...], run: RunRecord) -> tuple[ProcessFiles, ...]:
-    """The same; `EvidenceError` for digests in the place of a state, but of a run on a cluster."""
+    """Return the processes; raise `EvidenceError` if one left digests instead of a state.
+
+    Only on a cluster may digests replace a state: there a process of the gate digests the state on
+    its node (T3). Elsewhere the gate hashes the state itself, and digests from the training would
+    be its own claim.
+    """
     for process in processes:
         if run.isolation.job is None and HarnessFile.LEAVES in process.kinds:
             raise EvidenceError(
@@ -130,7 +138,10 @@ def _failed(ended: dict[ProcessFiles, Ended], trained: set[ProcessFiles]) -> Ite
 
 
 def _as_many_as_known(summaries: dict[ProcessFiles, Summary]) -> bool:
-    """Whether there are as many ranks as each was told: one that crashed early is missed."""
+    """Return whether the number of ranks is the world size that each rank recorded.
+
+    A rank that crashed early leaves no summary, and is noticed only by this count.
+    """
     ranks = {process.rank for process in summaries}
     world_sizes = {summary.environment.get("world_size", "") for summary in summaries.values()}
     return len(ranks) == len(summaries) and world_sizes <= {str(len(ranks)), ""}
@@ -147,7 +158,7 @@ NAMES: dict[Trainer, str] = {
     "tensorflow": "TensorFlow",
     "xgboost": "XGBoost",
 }
-# beside torch these train by themselves; the rest are imported by libraries for other ends
+# These libraries train without torch. The others in `NAMES` are often imported for other purposes.
 OF_THEIR_OWN: dict[Trainer, str] = {
     "keras": "Keras has optimizers of its own, also on torch",
     "scipy.optimize": "SciPy's optimizers (BoTorch fits by them) take no torch step",
@@ -159,7 +170,7 @@ OF_THEIR_OWN: dict[Trainer, str] = {
 def read_untrained(
     files: Files, out: Path, processes: tuple[ProcessFiles, ...]
 ) -> tuple[Untrained, ...]:
-    """What each process said that ended without a step."""
+    """Return the record of each process that ended without an optimizer step."""
     return tuple(
         read_own_document(files, out, process, HarnessFile.UNTRAINED, Untrained)
         for process in processes
@@ -173,7 +184,10 @@ def not_loaded(
     untrained: tuple[Untrained, ...],
     said: tuple[str, ...],
 ) -> EvidenceError:
-    """The fault that no process attested its settings; `said` is the end of the output."""
+    """Return the error for a run in which no process attested its settings.
+
+    `said` is the end of the training's output.
+    """
     if children or not untrained or shut_out_reason(run.argv):
         return EvidenceError(
             "no process of the training loaded the harness, so nothing was observed",
@@ -181,7 +195,7 @@ def not_loaded(
             details=said,
         )
     names = list(_imported(untrained))
-    # nearly everything imports NumPy
+    # NumPy says little, because nearly every library imports it
     shown = [name for name in names if name != "numpy"] or names
     also = f" It imported {' and '.join(NAMES[name] for name in shown)}." if shown else ""
     return EvidenceError(
@@ -195,7 +209,11 @@ def not_loaded(
 def no_step(
     children: tuple[UnattestedChild, ...], untrained: tuple[Untrained, ...], said: tuple[str, ...]
 ) -> EvidenceError:
-    """The fault that no process took an optimizer step."""
+    """Return the error for a run in which no process took an optimizer step.
+
+    The most specific explanation comes first: a process without the harness, then weights that are
+    updated by hand, then a library with its own optimizers.
+    """
     if children:
         return EvidenceError(
             "no step was recorded, and the training started Python without the harness",
@@ -228,7 +246,7 @@ def _imported(untrained: tuple[Untrained, ...]) -> Iterator[Trainer]:
 MAX_SHOWN_PROBLEMS = 40
 NO_STEP = "the script exited with 0 before any optimizer step"
 MAX_DIGITS = 7
-# all that a process without torch may leave
+# the only kinds of files that a process without torch may leave
 WITHOUT_TORCH = frozenset(
     (HarnessFile.CHILDREN, HarnessFile.EXITS, HarnessFile.UNTRAINED, HarnessFile.ENDED)
 )
@@ -236,7 +254,7 @@ WITHOUT_TORCH = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedRank:
-    """One rank's record: its optimizer steps in order, and how it ended."""
+    """The record of one rank: its optimizer steps in order, and the summary of its end."""
 
     files: ProcessFiles
     lines: StepLines
@@ -256,12 +274,14 @@ def read_attestations(
     children: tuple[UnattestedChild, ...],
     said: tuple[str, ...] = (),
 ) -> tuple[HarnessProcess, ...]:
-    """What each process attested; `children` are known to have been started without the harness.
+    """Return the attestation of each process.
 
-    `said` is the end of what the training printed, shown where that is all there is.
-    Raises `EvidenceError` when there is none at all, when a process that left anything did not
-    attest or did so after CUDA had started, and when a strict run reports a problem: then it was
-    not the run that it should have been.
+    `children` are processes that are known to have started without the harness. `said` is the end
+    of the training's output, which an error shows if nothing else is known.
+
+    Raises `EvidenceError` in these cases: no process attested, a process that left other files did
+    not, or a process attested only after CUDA had started. In a strict run any reported problem is
+    an error too, because the run was then less strict than it should have been.
     """
     attestations = tuple(
         read_own_document(files, out, process, HarnessFile.PROCESS, Attestation)
@@ -272,7 +292,8 @@ def read_attestations(
         raise not_loaded(run, children, read_untrained(files, out, processes), said)
     for process in processes:
         _check_attested(process)
-    # in every mode: what torch reads when CUDA starts (cuBLAS workspace, launch order) was not ours
+    # This is an error in every mode. Torch reads some variables only when CUDA starts (cuBLAS
+    # workspace, launch order), so it read values that the gate had not set.
     late = [
         f"process {attestation.pid}, rank {attestation.rank}"
         for attestation in attestations
@@ -290,9 +311,10 @@ def read_attestations(
 
 
 def _check_attested(process: ProcessFiles) -> None:
-    """Refuse what a process left without saying under which settings it ran.
+    """Refuse a process that left evidence without attesting its settings.
 
-    One that never imported torch, such as a launcher, may still tell of that and of its children.
+    A process that never imported torch, such as a launcher, has no settings to attest. It may still
+    report its end and the processes that it started.
     """
     if HarnessFile.PROCESS in process.kinds or WITHOUT_TORCH.issuperset(process.kinds):
         return
@@ -337,12 +359,13 @@ def read_ranks(
     attested: tuple[HarnessProcess, ...],
     said: tuple[str, ...] = (),
 ) -> tuple[TrainedRank, ...]:
-    """The ranks that took optimizer steps, rank 0 first; `children` explain where none did.
+    """Return the ranks that took optimizer steps, rank 0 first.
 
-    `said` is the end of what the training printed.
+    `children` and `said`, the end of the output, explain an error if no process took a step.
 
-    Raises `EvidenceError` when none did, when one did without attesting, when one of the `attested`
-    did not, when two processes of a rank did, when rank 0 did not, or when a record is not whole.
+    Raises `EvidenceError` if no process took a step, if rank 0 or another attested rank took none,
+    if two processes of one rank did, if ranks took different numbers of steps, or if a record is
+    incomplete.
     """
     steps = {
         process: read_step_lines(files, out, process.name(HarnessFile.STEPS))
@@ -367,8 +390,8 @@ def read_ranks(
 
 def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLines]) -> None:
     for rank, count in Counter(process.rank for process in steps).items():
-        # weights in shared memory that several processes
-        # update at once: results depend on their speed
+        # Several processes of one rank may update weights in shared memory at once. The result then
+        # depends on their speed.
         if count > 1:
             spans = [
                 _span(files, out, process, lines)
@@ -376,7 +399,7 @@ def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLine
                 if process.rank == rank
             ]
             raise several_processes(rank, spans)
-    # rank 0 has losses and times: without it there is nothing to draw or to price
+    # losses and step times are taken from rank 0, so a report needs it
     if next(iter(steps)).rank != 0:
         raise EvidenceError(
             "rank 0 took no optimizer step, other ranks did",
@@ -385,7 +408,7 @@ def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLine
 
 
 def _span(files: Files, out: Path, process: ProcessFiles, lines: StepLines) -> TrainingSpan:
-    """When a process made its steps, as far as it said that."""
+    """Return when a process took its steps; without times if it did not record them."""
     if HarnessFile.SUMMARY not in process.kinds:
         return TrainingSpan(pid=process.pid)
     begun = _summary_document(files, out, process).first_step_clock_seconds
@@ -397,15 +420,16 @@ def _span(files: Files, out: Path, process: ProcessFiles, lines: StepLines) -> T
 
 def _trained(process: ProcessFiles, lines: StepLines, summary: Summary) -> TrainedRank:
     name, numbers = process.name(HarnessFile.SUMMARY), summary.optimizer_numbers
-    # one optimizer has one order: a hundred thousand lines need not become records for it
+    # With one optimizer the lines are already in order. Sorting them would turn every line into a
+    # record, which is slow for a hundred thousand lines.
     if numbers and (numbers != (0,) or lines.optimizers != [0]):
         lines = StepLines.of(in_order(tuple(lines), numbers, name))
     return TrainedRank(files=process, lines=lines, summary=summary)
 
 
 def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:
-    # the summary is written last: where it is missing, the rest may be cut short
-    # of a run on a cluster the states of other ranks stay where they are, and their digests come
+    # The summary is written last. Without it, the other files may be incomplete. In a run on a
+    # cluster the states of other ranks stay on their nodes, and digests arrive instead.
     state = HarnessFile.LEAVES if HarnessFile.LEAVES in process.kinds else HarnessFile.STATE
     for kind in (state, HarnessFile.SUMMARY):
         if kind not in process.kinds:
@@ -421,10 +445,10 @@ def _summary_document(files: Files, out: Path, process: ProcessFiles) -> Summary
 
 
 def _check_steps(rank: TrainedRank) -> None:
-    """Steps 1 to N without a gap, each optimizer once a step and in order."""
+    """Check that steps 1 to N have no gap, and that each optimizer's steps are in order."""
     name = rank.files.name(HarnessFile.STEPS)
     steps, optimizers = rank.lines.column("step"), rank.lines.column("optimizer")
-    # each optimizer's lines beside each other, in the order in which they were written
+    # Group the lines by optimizer. The sort is stable, so each group keeps the order of the file.
     order = np.argsort(optimizers, kind="stable")
     same = np.diff(optimizers[order]) == 0
     back = order[1:][same & (np.diff(steps[order]) <= 0)]
@@ -436,7 +460,7 @@ def _check_steps(rank: TrainedRank) -> None:
             hint="Only the harness may write into its output folder.",
         )
     numbers = len(np.unique(steps))
-    # as many different numbers as the highest one: so there is no gap
+    # if N different numbers have N as their maximum, there is no gap
     if numbers != rank.last_step or rank.summary.steps != rank.last_step:
         raise EvidenceError(
             f"{name}: {numbers} steps up to step {rank.last_step}, and the summary counts "
@@ -448,7 +472,7 @@ def _check_steps(rank: TrainedRank) -> None:
 def _refuse_idle_ranks(
     attested: tuple[HarnessProcess, ...], ranks: tuple[TrainedRank, ...]
 ) -> None:
-    # of a rank that took no step nothing was compared
+    # a rank without a step gave nothing to compare
     trained = {rank.files.rank for rank in ranks}
     for process in attested:
         if process.rank not in trained:
@@ -474,7 +498,7 @@ def _check_same_length(ranks: tuple[TrainedRank, ...], nodes: Mapping[int, str])
 
 
 def _check_world(ranks: tuple[TrainedRank, ...], nodes: Mapping[int, str]) -> None:
-    """Refuse ranks that do not agree how many there are, and a rank that left nothing."""
+    """Refuse ranks that disagree about the number of ranks, and ranks that left no step."""
     sizes = {rank.files.rank: rank.summary.environment.get("world_size", "") for rank in ranks}
     first, size = next(iter(sizes.items()))
     for number, other in sizes.items():
@@ -487,7 +511,7 @@ def _check_world(ranks: tuple[TrainedRank, ...], nodes: Mapping[int, str]) -> No
             )
     known = int(size) if size.isascii() and size.isdigit() and len(size) <= MAX_DIGITS else 0
     missing = [number for number in range(min(known, MAX_RANKS)) if number not in sizes]
-    # a variable that nobody joined a group by says nothing
+    # WORLD_SIZE alone proves nothing: a script may run with it and never join a process group.
     grouped = len(sizes) > 1 or bool(ranks[0].summary.facts.get("process_group"))
     if missing and grouped:
         raise EvidenceError(

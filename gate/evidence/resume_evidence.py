@@ -1,8 +1,8 @@
-"""The checkpoint of an interrupted run on its way to the resumed one.
+"""Carry the checkpoint of an interrupted run to the resumed run.
 
-It is the one thing that a run chooses and another one finds, and it goes through the
-gate: copied out of the training's reach without following a link, within limits, under the digests
-that it is put back with.
+It is the only thing that one run writes and another one reads, so it goes through the gate. The
+gate copies it out of the training's reach, without following links and within limits. It is put
+back under the digests of that copy.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from gate.training.runs import CarriedCheckpoint, CarriedFile
 
 MAX_CARRIED_BYTES: Final = 64 * 1024**3
 MAX_DEPTH: Final = 12
-# so many names of files are told to the look at what a killed run left
+# the look at a killed run's checkpoint gets at most this many file names
 MAX_LISTED: Final = 1000
 
 
 class CheckpointLook(Document):
-    """What an ended run left at a checkpoint's path, as `gate.evidence.left_checkpoint` reads it.
+    """What an ended run left at the checkpoint's path, as `gate.evidence.left_checkpoint` reads it.
 
-    `problem` says why it is not complete; `parts` are those of its state, `unread` its files of
-    unknown content, `files` the names of all files in a folder, empty for more than `MAX_LISTED`.
-    `beside` is the name of a complete one beside it, where it is none. `kill` is what the run told
-    before it was killed inside a save, `in_place` whether a complete one has a file of that name.
-    `unsure` says why it cannot be told whether it is complete.
+    `absent` is true if nothing is there. `problem` says why it is not complete, and `unsure` why
+    this cannot be decided. `parts` are the parts of its state, `unread` its files of unknown
+    content, and `files` the names of all files in a folder (empty above `MAX_LISTED`). `beside` is
+    the name of a complete checkpoint beside an incomplete one. `kill` is what the run wrote before
+    it was killed inside a save. `in_place` is true if a complete checkpoint has a file of the same
+    name.
     """
 
     absent: bool = False
@@ -58,7 +59,7 @@ NO_SAVE: Final = "torch.save was not called behind resume.at_step"
 
 
 def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> KilledSave:
-    """What a run left that was to be killed at `point`; `failure` is how it ended, as a clause."""
+    """Return what a run left that was to be killed at `point`; `failure` is a clause on its end."""
     kill = look.kill
     if kill is None or kill.why:
         why = (failure or NO_SAVE) if kill is None else kill.why
@@ -89,7 +90,7 @@ def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> Killed
 
 
 def digest_of(carried: CarriedCheckpoint) -> str:
-    """One digest over the names and bytes of all files."""
+    """Return one digest over the names and bytes of all files."""
     lines = (f"{file.sha256}  {file.name}\n" for file in carried.files)
     return sha256_hex("".join(lines).encode("utf-8"))
 
@@ -99,11 +100,12 @@ def carry_checkpoint(
 ) -> CarriedCheckpoint:
     """Copy the checkpoint of an ended run into the gate's own folder `target`.
 
-    It has no file where there is none. Raises `RunError` for a link, anything else than files and
-    folders, and what exceeds the limits.
+    If there is no checkpoint, the result has no files. Raises `RunError` for a link, for anything
+    other than files and folders, and above the limits.
     """
     source = workdir / place
     try:
+        # the run chose what is at this path, and a link could lead out of its folder
         files.refuse_links(source, below=workdir)
         if not files.exists(source):
             return CarriedCheckpoint(place=place, step=step, files=())
@@ -116,6 +118,7 @@ def carry_checkpoint(
             sha256 = files.copy_file(source / name if name else source, copy, max_bytes=left)
             with files.open_binary(copy, max_bytes=left) as opened:
                 size = opened.seek(0, os.SEEK_END)
+            # one limit for all files together
             left -= size
             carried.append(CarriedFile(name=name, path=copy, sha256=sha256, size_bytes=size))
     except StorageError as error:
@@ -129,7 +132,10 @@ def carry_checkpoint(
 
 
 def names_below(files: Files, folder: Path) -> Iterator[str]:
-    """Paths of all files below a folder; `StorageError` for a link among them, or too many."""
+    """Yield the paths of all files below a folder.
+
+    Raises `StorageError` for too many files or too deep folders.
+    """
     names = 0
     pending = [PurePosixPath()]
     while pending:
@@ -144,5 +150,5 @@ def names_below(files: Files, folder: Path) -> Iterator[str]:
             if files.is_folder(folder / below):
                 pending.append(below)
             else:
-                # a link is none, and is refused when it is to be copied
+                # a link counts as a file here, and is refused when it is copied
                 yield below.as_posix()

@@ -1,4 +1,8 @@
-"""What a run left: metrics at full precision, per-step digests, tensors, environment."""
+"""The records that the files of a run become: metrics, step digests, tensors, environment.
+
+`RunEvidence` has everything that one run is judged by. `EvidenceSet` has all runs of one gate call.
+The training writes most of this content, so texts and counts are limited.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ Root = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class StateName(StrEnum):
-    """Which state: what the harness captured on rank 0, or what the script saved itself."""
+    """Which state a digest covers: the one captured on rank 0, or the one that the script saved."""
 
     CAPTURED = "captured"
     SAVED = "saved"
@@ -53,8 +57,9 @@ class StateName(StrEnum):
 class StateRoots(Document):
     """The digest of a state, as `repro-gate digest` gives it for the file or folder at `member`.
 
-    `member` is its place in the package, empty where it is not packed. `parts` holds the roots of
-    model, optimizer, random state and the rest, `root` is over them.
+    `member` is the place of the state in the package; it is empty for a state that is not packed.
+    `parts` has the roots of model, optimizer, random state and the rest; `root` is the digest
+    over all of them.
     """
 
     name: StateName
@@ -64,7 +69,7 @@ class StateRoots(Document):
     parts: Annotated[dict[Annotated[str, Field(max_length=40)], Root], Field(max_length=10)]
 
 
-# one of each at most
+# at most one entry for each name
 States = Annotated[tuple[StateRoots, ...], Field(max_length=len(StateName))]
 
 
@@ -74,12 +79,12 @@ Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class TensorDistance(Document):
-    """One tensor that has other bytes, and the same type and shape, on both sides.
+    """How far apart two tensors of the same name, type and shape are whose bytes differ.
 
-    `differing` of the `elements` have other bits. `relative_l2` is the norm of the difference over
-    the larger of the two norms, both over the elements that are finite on both sides; it and
-    `max_absolute` are None where there is no such number. `finiteness_moved` says that one side has
-    more NaN or infinite elements.
+    `differing` is the number of `elements` whose bits differ. `relative_l2` is the norm of the
+    difference divided by the larger of the two norms, `max_absolute` the largest difference. Both
+    use only elements that are finite on both sides, and are None where there is no such number.
+    `finiteness_moved` is true if one side has more NaN or infinite elements than the other.
     """
 
     name: str = Field(max_length=1000)
@@ -91,35 +96,43 @@ class TensorDistance(Document):
 
 
 class StateDistance(Document):
-    """The tensors with numbers, worst first; `total` counts those that are not listed as well."""
+    """The distances between the tensors of two states, worst first.
+
+    `total` is the number of tensors that differ, including those that are not listed.
+    """
 
     total: int = Field(ge=0, le=MAX_ELEMENTS)
     tensors: Annotated[tuple[TensorDistance, ...], Field(max_length=MAX_DISTANCES)]
 
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
-# One is enough to refuse a run; a diverged model has them in every tensor.
+# one such tensor is enough to refuse a run, and a diverged model has NaN in every tensor
 MAX_NOT_FINITE = 1000
 MAX_KEPT = 3000
-# a baseline lists them, and is read by people
+# a committed baseline lists every sketch, and people review it
 MAX_SKETCHES = 4000
 MAX_SOURCES = 1000
 MAX_PASSED_OVER = 50
-# of one rank, and of all: a reader wants those of the first ranks
+# the first number limits one rank, the second all ranks: readers look up the first ranks only
 MAX_PARAMETER_NAMES = 1000
 MAX_ALL_PARAMETER_NAMES = 8000
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 RUN_FILE = re.compile(
     r"[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)"
 )
-# what a script saved has names of its own choice: such as a package can hold, and no others
+# The script chooses the names of the files that it saves. Only names that a package can hold are
+# accepted: printable ASCII without a leading slash.
 SAVED_FILE = re.compile(r"strict-1/model/[!-.0-~](?:[ -~]{0,180}[!-.0-~])?")
 PLACE_PATTERN = r"^state(\.rank[0-9]{1,6})?/optimizer/[0-9]{1,6}/state/[0-9]{1,9}$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 def _kept_name(name: str) -> str:
-    """Refuse a name that could lie outside the folder of its run."""
+    """Refuse a name that could lead out of the folder of its run.
+
+    Raises `ValueError` for any name that is neither a file of a run nor a file that the script
+    saved.
+    """
     safe = {"", ".", ".."}.isdisjoint(name.split("/")) and "\\" not in name
     if not RUN_FILE.fullmatch(name) and not (SAVED_FILE.fullmatch(name) and safe):
         message = "is not the name of a kept file"
@@ -131,7 +144,10 @@ KeptName = Annotated[str, Field(max_length=200), AfterValidator(_kept_name)]
 
 
 class MetricSource(StrEnum):
-    """Who says so: all are exact but printed text, which the script rounded."""
+    """Where a metric comes from.
+
+    All sources give exact numbers, except printed text (`STDOUT`), which the script rounded.
+    """
 
     HARNESS = "harness"
     LOGGED = "logged"
@@ -142,8 +158,12 @@ class MetricSource(StrEnum):
     STDOUT = "stdout"
 
 
+# one training may use every source, and each notes up to its own limit
+MAX_ALL_PASSED_OVER: Final = len(MetricSource) * MAX_PASSED_OVER
+
+
 class MetricSeries(Document):
-    """A metric over the steps of a run, in the order of its steps."""
+    """One metric of a run, with its points in the order of the steps."""
 
     name: str = Field(min_length=1, max_length=200)
     source: MetricSource
@@ -152,10 +172,11 @@ class MetricSeries(Document):
 
 
 class RecorderCost(Document):
-    """What observing took beside the timed steps of rank 0, and its sampling intervals.
+    """The time that observing took on rank 0 beside its timed steps, and the sampling intervals.
 
-    `sampling_intervals` says for a group of fingerprints that every n-th step was observed: for the
-    reader of a report only, no other run is handed it.
+    `sampling_intervals` maps a group of fingerprints to n where every n-th step was observed. Only
+    the reader of a report uses it. It is never handed to another run, because no run may set a
+    number that another run reads.
     """
 
     observe_seconds: SummedSeconds
@@ -164,7 +185,7 @@ class RecorderCost(Document):
 
     @property
     def share(self) -> float | None:
-        """Observing as a part of the time of the steps, or None without a timed step."""
+        """The observation time as a fraction of the step time, or None without a timed step."""
         return self.observe_seconds / self.step_seconds if self.step_seconds else None
 
 
@@ -175,9 +196,11 @@ Sketches = Annotated[
 
 
 class TensorDigest(Document):
-    """A leaf of a training state: a tensor by type, shape and bytes, or a plain value by its kind.
+    """The digest of one leaf of a training state, which is a tensor or a plain value.
 
-    `dtype` is upper-case for a tensor (`F32`), lower-case for a value (`int`), whose shape is `()`.
+    `sha256` covers type, shape and bytes of a tensor, or kind and content of a value. `dtype` is
+    upper-case for a tensor (`F32`) and lower-case for a value (`int`). The shape of a value is
+    `()`.
     """
 
     name: str = Field(min_length=1, max_length=1000)
@@ -187,13 +210,13 @@ class TensorDigest(Document):
 
 
 class CheckpointManifest(Document):
-    """Every tensor and every plain value of a training state, sorted by name, and their roots.
+    """Every tensor and plain value of a training state, sorted by name, with the roots over them.
 
-    `algorithm` and `hash` name how the digests were made; digests of two kinds are never compared.
-    `parts` holds the roots of model, optimizer, random state and the rest; `root` is over them.
-    `optimizer_settings` are numbers for a reader, by the name of their leaf; nothing is decided by
-    them. `sketches` are those of weights and buffers, by their digest: how far another state is
-    from this one can be estimated with them.
+    `algorithm` and `hash` name how the digests were computed; digests of different algorithms are
+    never compared. `parts` has the roots of model, optimizer, random state and the rest; `root`
+    is the digest over these. `optimizer_settings` maps the name of a leaf to its number; it is
+    shown to readers and ignored by the decision. `sketches` maps the digest of a weight or buffer
+    to its sketch, from which the distance to another state can be estimated.
     """
 
     algorithm: str = Field(max_length=40)
@@ -206,7 +229,11 @@ class CheckpointManifest(Document):
 
     @model_serializer(mode="wrap")
     def _without_empty_sketches(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """An entry that has none keeps the digest it was recorded with."""
+        """Leave `sketches` out where it is empty.
+
+        An entry that was recorded before sketches existed has no such key. Writing an empty one
+        would change the digest of that entry.
+        """
         written: dict[str, object] = handler(self)
         if not self.sketches:
             written.pop("sketches", None)
@@ -216,7 +243,7 @@ class CheckpointManifest(Document):
     @classmethod
     def _sorted_and_distinct(cls, value: tuple[TensorDigest, ...]) -> tuple[TensorDigest, ...]:
         names = [tensor.name for tensor in value]
-        # two manifests of one state are then the same bytes, and no name can stand there twice
+        # a fixed order makes two manifests of one state the same bytes, and no name can occur twice
         if names != sorted(set(names)):
             message = "tensor names must be sorted and distinct"
             raise ValueError(message)
@@ -224,7 +251,7 @@ class CheckpointManifest(Document):
 
 
 class NotFiniteTensor(Document):
-    """A leaf of a training state that holds NaN or infinity, and how many of each."""
+    """A leaf of a training state that contains NaN or infinity, with the number of each."""
 
     name: str = Field(min_length=1, max_length=1000)
     nan: int = Field(ge=0, le=MAX_BYTES)
@@ -232,9 +259,10 @@ class NotFiniteTensor(Document):
 
 
 class DeviceFacts(Document):
-    """A GPU as a process of the training sees it; `used`: torch held memory on it there.
+    """A GPU as one process of the training sees it.
 
-    `slice` is the profile of a part of a GPU (MIG), `memory_bytes` what this device has in all.
+    `used` is true if torch held memory on this GPU. `slice` is the profile of a MIG slice and empty
+    for a whole GPU. `memory_bytes` is the total memory of this device.
     """
 
     index: int = Field(ge=0, le=1000)
@@ -251,11 +279,12 @@ Devices = Annotated[tuple[DeviceFacts, ...], Field(max_length=64)]
 
 
 class HarnessProcess(Document):
-    """What one process of the training attested: which settings it really had.
+    """The settings that one process of the training attested, read back from torch.
 
-    `before` is what torch had before, `variables` holds the knobs that are environment variables
-    and what else is known to move a result, `devices` every GPU that the process can see. `node` is
-    the machine's name, which decides nothing.
+    `before` has the settings that torch had before the harness changed any, `applied` those
+    after. `variables` has the knobs that are environment variables, and other variables that are
+    known to change results. `devices` lists every GPU that the process can see. `node` is the name
+    of the machine; it is informational.
     """
 
     pid: int
@@ -271,14 +300,17 @@ class HarnessProcess(Document):
 
 
 class UnusedSetting(Document):
-    """A setting that had nothing to act on in a run: its key and what it says."""
+    """A setting that had no effect in a run because the run had nothing it applies to.
+
+    `key` is the setting's key, `value` the value that it was given.
+    """
 
     key: str = Field(max_length=100)
     value: str = Field(max_length=400)
 
 
 class WhyPassedOver(StrEnum):
-    """Why a value of a script's own log is no metric."""
+    """Why a value of the script's own log is not compared as a metric."""
 
     TEXT = "is text"
     NUMBER = "is a number in quotes"
@@ -293,7 +325,10 @@ class WhyPassedOver(StrEnum):
 
 
 class PassedOver(Document):
-    """What a script logged and nobody compared: its name there, or the line, and why."""
+    """A logged value or a line that is not compared, and why.
+
+    `name` is the name of the value in the script's log, or the place of the line.
+    """
 
     source: MetricSource
     name: str = Field(max_length=200)
@@ -306,9 +341,10 @@ MAX_DRIFTED_NAMES = 20
 
 
 class RankRecord(Document):
-    """What one rank of several recorded: its own digests, and its metrics where it is not rank 0.
+    """The digests that one of several ranks recorded, and its metrics.
 
-    `node` is the machine's name, for a reader only.
+    `metrics` is empty for rank 0, whose metrics are those of the run. `node` is the name of the
+    machine, for readers only.
     """
 
     rank: int = Field(ge=0, le=1_000_000)
@@ -318,12 +354,13 @@ class RankRecord(Document):
 
 
 class ReplicaDrift(Document):
-    """Ranks that DistributedDataParallel keeps equal, and whose weights are not after `step`.
+    """Ranks whose weights differ after `step` although DistributedDataParallel keeps them equal.
 
-    `ranks` have other weights than rank `like`, which has those of most ranks. `equal_until` is the
-    last step before it at which all of them were seen to be equal. `at_end`: only the states at the
-    end show it, since no later step has fingerprints; `step` is then the last one. `parameters`
-    names those that differ at the end, of `differing` in all.
+    `ranks` have different weights from rank `like`, whose weights most ranks share. `equal_until`
+    is the last earlier step at which all ranks were seen to be equal. `at_end` is true if only the
+    states at the end show the difference, because no later step has fingerprints; `step` is then
+    the last step. `parameters` names some of the parameters that differ at the end, and `differing`
+    is the number of all of them.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
@@ -338,27 +375,32 @@ class ReplicaDrift(Document):
 
 
 class RunEvidence(Document):
-    """Everything that a run is judged by.
+    """Everything that one run is judged by.
 
-    `constant_infinities` are leaves that held the same infinities before the first forward pass:
-    they are none of `not_finite`. `left_out` are sentences about tensors and values of kinds that
-    cannot be read, `notes` those about all else that was left out. `parameter_names` has, for the
-    place of a parameter's state in an optimizer, the leaf that is the parameter: for a reader only,
-    nothing is decided by it.
-    `given` is what steps of rank 0 were given, which a diagnosis compares and nothing else.
-    `resumability` is what train.checkpoint lacks for an exact resume, for a finding only.
-    `rank_facts` are reported and decide nothing. `sources` is what it took from its surroundings,
-    `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
-    `boundaries` is what each rank stood with where it was interrupted, or had been resumed.
-    `nodes` are those of a cluster that it ran on; what they are is a part of its environment.
-    `ranks` is what each rank recorded by itself, empty where only one trained; `metrics` and
-    `steps` are rank 0's and those of all ranks together. `replica_drift` is where replicas of one
-    model first differ, for a finding only. `configuration` is what rank 0 parsed, composed and read
-    from files of the commit.
+    `metrics` are those of rank 0, and `steps` the digests of all ranks together. `ranks` has the
+    record of each rank; it is empty if only one rank trained. `nodes` are the nodes of a cluster
+    that the run used; their facts are part of the environment.
 
-    `first_step_seconds` is the cold start: from the start of the process to the end of step 1,
-    without what it waited for its turn. `ready_seconds` are those of it until it could be let go,
-    and `first_step_clock_seconds` is the kernel's monotonic clock at the end of step 1.
+    `constant_infinities` names leaves that held the same infinities before the first forward pass;
+    `not_finite` does not list these leaves. `left_out` has a sentence for each kind of tensor or
+    value that cannot be read, `notes` one for everything else that was left out.
+
+    `first_step_seconds` is the cold start: the time from the start of the process to the end of
+    step 1, without the time that the process waited for its turn. `ready_seconds` is the part of it
+    before torch was imported. `first_step_clock_seconds` is the kernel's monotonic clock at the end
+    of step 1.
+
+    These fields serve only a diagnosis, a finding or a reader, and never decide an outcome: `given`
+    is what each step of rank 0 was given. `sources` is what the training took from its
+    surroundings. `live_threads` has each step at which the number of Python threads on rank 0
+    changed. `resumability` is what train.checkpoint lacks for an exact resume. `replica_drift` is
+    where replicas of one model first differ. `parameter_names` maps the place of a parameter's
+    optimizer state to the leaf that is the parameter. `rank_facts` has facts about each rank's
+    process and machine.
+
+    `boundaries` has the state of each rank where it was interrupted, or before its first update
+    after it was resumed. `configuration` has the values that rank 0 parsed, composed and read from
+    files of the commit.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -392,7 +434,7 @@ class RunEvidence(Document):
     live_threads: Annotated[tuple[LiveThreads, ...], Field(max_length=MAX_STEP)] = ()
     children: tuple[UnattestedChild, ...] = ()
     unused_settings: Annotated[tuple[UnusedSetting, ...], Field(max_length=100)] = ()
-    passed_over: Annotated[tuple[PassedOver, ...], Field(max_length=2 * MAX_PASSED_OVER)] = ()
+    passed_over: Annotated[tuple[PassedOver, ...], Field(max_length=MAX_ALL_PASSED_OVER)] = ()
     weaker_children: tuple[WeakerChild, ...] = ()
     parameter_names: Annotated[
         dict[Annotated[str, Field(pattern=PLACE_PATTERN)], Annotated[str, Field(max_length=1000)]],
@@ -407,7 +449,7 @@ class RunEvidence(Document):
     @field_validator("metrics")
     @classmethod
     def _each_name_is_there_once(cls, value: tuple[MetricSeries, ...]) -> tuple[MetricSeries, ...]:
-        # of two series with one name a reader would compare one
+        # a reader that looks a metric up by its name would compare only one of two such series
         if len({series.name for series in value}) != len(value):
             message = "two metrics have one name"
             raise ValueError(message)
@@ -415,7 +457,10 @@ class RunEvidence(Document):
 
 
 class SeededRun(Document):
-    """A strict run with a seed of its own; `not_finite` says which number is NaN or infinite."""
+    """A strict run with a seed of its own, and its result.
+
+    `not_finite` names the number that is NaN or infinite; it is empty if all are finite.
+    """
 
     run: RunRecord
     result: SeedResult
@@ -423,24 +468,27 @@ class SeededRun(Document):
 
 
 class KeptFile(Document):
-    """A file beside the documents of a run, and the SHA-256 of the bytes that were read of it."""
+    """A file that is kept beside a run's documents, with the SHA-256 of the bytes read from it."""
 
     name: KeptName
     sha256: str = Field(pattern=SHA256_PATTERN)
 
 
 class SavedFiles(Document):
-    """Whether what the script saved is a folder, and why it is not kept where it is not."""
+    """Whether the script saved a folder or a single file.
+
+    `left_out` says why the saved files are not kept; it is empty if they are.
+    """
 
     is_folder: bool
     left_out: str = Field(default="", max_length=400)
 
 
 class DivergedStates(Document):
-    """The second strict run's state, kept because it is another than the first's.
+    """The state of the second strict run, kept because it differs from the first run's state.
 
-    It lies beside the documents and is not packed. `distance` is None when the two could not be
-    compared number by number.
+    The file is beside the documents and is not packed. `distance` is None if the two states cannot
+    be compared number by number.
     """
 
     state: KeptFile
@@ -450,18 +498,24 @@ class DivergedStates(Document):
 class EvidenceSet(Document):
     """All runs of one gate call, in the order in which they ran.
 
-    `kept` names what lies beside the documents and is packed: outputs, and of the first strict run
-    its state and, where there is `saved`, the files that the script saved. `machine` is what the
-    gate itself saw, `locks` are the lock files of the commit, `base_locks` those of the base.
-    `apart` is there when the second strict run ended in another state, `gpu_missed` when runs that
-    might have used a GPU of the machine could not. `trace` is what traced runs, made after a
-    difference, say of it, and `tried` what runs with one setting moved say; `seeded` are results of
-    further seeds, and of variants. `data` is what was declared,
-    as the runs found it, `base_data` the same for the base commit, and `unrepeated` what the
-    preprocessing command wrote differently when it ran again.
-    `change` is what the base commit and this one do not share, where both are known. `resume` is
-    what became of the interrupted run's checkpoint. `files_digest` covers the files that the runs
-    got, where the settings name them.
+    Files: `kept` names the files beside the documents that are packed. These are the outputs and,
+    of the first strict run, the captured state and the files that the script `saved`. `apart` is
+    set if the second strict run ended in a different state. `files_digest` covers the files that
+    the runs got, where the settings name them.
+
+    Machine and packages: `machine` is what the gate itself saw. `gpu_missed` is set if the runs
+    could not use a GPU that this machine has. `locks` are the lock files of the commit,
+    `base_locks` those of the base commit.
+
+    Data: `data` is the declared data as the runs found it, `base_data` the same for the base
+    commit. `unrepeated` is what the preprocessing command wrote differently when it ran again.
+
+    Diagnosis: `trace` is what traced runs showed, which are made only after a difference. `tried`
+    is what runs with one changed setting showed. `change` is the difference between the base commit
+    and this commit, where both are known.
+
+    Further runs: `seeded` has the results of further seeds and of variants. `resume` is the outcome
+    for the checkpoint of the interrupted run.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -491,7 +545,11 @@ class EvidenceSet(Document):
     files_digest: str = Field(default="", max_length=64)
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
-        """The runs of one kind, in order; `base_here` is not among those of the base commit."""
+        """Return the runs of one mode and commit, in order.
+
+        The run `base_here` is left out: it trains the base commit in another environment than the
+        base commit's other runs do.
+        """
         return tuple(
             run
             for run in self.runs
@@ -500,5 +558,8 @@ class EvidenceSet(Document):
 
     @property
     def base_here(self) -> RunEvidence | None:
-        """The base commit in the change's environment, where its own runs had its own."""
+        """The run of the base commit in the head's environment, or None.
+
+        It exists only where the base commit's other runs have an environment of their own.
+        """
         return next((run for run in self.runs if run.run.label == BASE_HERE), None)

@@ -1,4 +1,4 @@
-"""The training state of a run as one manifest: the harness's capture and the script's own file."""
+"""The state of a run as one manifest: what the harness captured and what the script saved."""
 
 from __future__ import annotations
 
@@ -40,18 +40,19 @@ NUMBERS = frozenset(("int", "float", "bool", "bytes"))
 
 @contextmanager
 def open_captured(files: Files, path: Path) -> Iterator[StateContent]:
-    """The leaves of the harness's capture; `CAPTURED` before a path is rank 0's name of it."""
+    """Yield the leaves of a captured state; rank 0's names have `CAPTURED` before the paths."""
     with open_untrusted(files, path, path.name, max_bytes=MAX_STATE_BYTES) as opened:
-        # the harness's names are paths already
+        # the harness writes paths as names
         yield read_safetensors(opened, as_path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadState:
-    """Digests of all leaves of a state, and which of them hold NaN or infinity.
+    """The digests of all leaves of a state, and the leaves with NaN or infinity.
 
-    `excluded` are the patterns that left something out; `optimizer_settings` as in a manifest,
-    `sketches` by path, `contents` the parts of what a script saved.
+    `excluded` are the patterns that left something out. `optimizer_settings` is as in a manifest,
+    `sketches` maps a path to its sketch, and `contents` are the parts of a state that the script
+    saved.
     """
 
     leaves: tuple[LeafDigest, ...] = ()
@@ -64,14 +65,15 @@ class ReadState:
 
 
 def captured_state(files: Files, path: Path, rank: int) -> ReadState:
-    """The harness's capture: `state/<name>` for rank 0, `state.rank<r>/<name>` for the others.
+    """Return the captured state of a rank.
 
-    Raises `EvidenceError` for a file that is no such capture, or an empty one.
+    Its names are `state/<name>` for rank 0 and `state.rank<r>/<name>` for other ranks. Raises
+    `EvidenceError` for a file that is not such a state, and for one without tensors.
     """
     prefix = _prefix(rank)
     with open_captured(files, path) as content:
-        # nothing is excluded: the harness wrote tensors and
-        # values of the training, and no paths or times
+        # exclude nothing: the harness wrote tensors and values of the training, and no paths or
+        # times
         digest = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
         not_finite = not_finite_leaves(content.leaves, available_threads())
         settings = optimizer_settings(content.leaves, prefix)
@@ -89,7 +91,7 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
 
 
 def state_leaves(state: ReadState, rank: int, pid: int) -> StateLeaves:
-    """A captured state as a node of a cluster reports it, in the place of the state itself."""
+    """Return a captured state in the form in which a node of a cluster reports it."""
     return StateLeaves(
         rank=rank,
         pid=pid,
@@ -114,14 +116,15 @@ def state_leaves(state: ReadState, rank: int, pid: int) -> StateLeaves:
 
 
 def left_state(files: Files, out: Path, process: ProcessFiles) -> ReadState:
-    """The state of a rank that stayed on its node, by what the node reports of it.
+    """Return the state of a rank that stayed on its node, from the node's report.
 
-    Raises `EvidenceError` for a report about another rank, or one without a tensor.
+    Raises `EvidenceError` for a report about a different rank, and for one without leaves.
     """
     name, prefix = process.name(HarnessFile.LEAVES), _prefix(process.rank)
     with open_untrusted(files, out / name, name, max_bytes=MAX_LEAVES_BYTES) as opened:
         data = opened.read_at(0, opened.size_bytes)
         state = read_document(StateLeaves, data, name, max_bytes=MAX_LEAVES_BYTES)
+    # a leaf under another prefix would pass as part of another rank's state
     strays = [leaf.path for leaf in state.leaves if not leaf.path.startswith(f"{prefix}/")]
     if (state.rank, state.pid) != (process.rank, process.pid) or strays or not state.leaves:
         raise EvidenceError(
@@ -150,9 +153,9 @@ def left_state(files: Files, out: Path, process: ProcessFiles) -> ReadState:
 
 
 def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> ReadState:
-    """What the script saved itself, when the settings name a file or folder, and notes about it.
+    """Return the state that the script saved; it is empty if the settings name none.
 
-    Raises what `saved_state` raises.
+    Raises the errors of `saved_state`.
     """
     if train.checkpoint is None:
         return ReadState()
@@ -160,11 +163,10 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
 
 
 def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> ReadState:
-    """The same of a file or folder at `path`, which messages call `shown`.
+    """Return the saved state in a file or folder at `path`, which messages call `shown`.
 
-    In a folder a file whose content is not understood counts by its bytes. Raises
-    `MissingOutputError` for a checkpoint that is missing, `EvidenceError` for one that is
-    unreadable or empty.
+    In a folder, files of unknown content are compared by their bytes. Raises `MissingOutputError`
+    if there is no checkpoint, and `EvidenceError` if it is unreadable or empty.
     """
     if not files.exists(path):
         raise MissingOutputError(
@@ -172,16 +174,18 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
             hint="Check train.checkpoint; the path is relative to train.workdir.",
         )
     exclusions = (*_own_exclusions(train), *DEFAULT_EXCLUSIONS)
-    # in a folder lie tokenizers and texts too; a single file that was named has to be a state
+    # A folder may also contain tokenizers and texts. A single file that the settings name has to be
+    # a state.
     unknown = UnknownContent.BYTES if files.is_folder(path) else UnknownContent.REFUSE
     with open_state(files, path, shown, max_bytes=MAX_STATE_BYTES, unknown=unknown) as content:
         digest = digest_state(content, exclusions=exclusions, max_bytes=MAX_STATE_BYTES)
-        # what is not compared may hold NaN: a timestamp or a path cannot be a diverged training
+        # Excluded leaves may contain NaN: a timestamp or a path does not show a diverged training.
         counted, _ = without_excluded(content.leaves, exclusions)
         not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
         sketched = sketches(counted, available_threads(), MAX_SKETCHES)
         contents = contents_of(content)
-    # names and texts alone are equal in every run, so they would pass whatever was trained
+    # Names and texts alone are equal in every run. A state with nothing else would pass after any
+    # training (T4).
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in digest.leaves):
         raise EvidenceError(
             f"{shown}: holds no tensor and no number to compare",
@@ -198,13 +202,14 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
 
 
 def manifest(states: Sequence[ReadState]) -> CheckpointManifest:
-    """The leaves of all states, sorted by name, and the roots over all of them."""
+    """Return the leaves of all states, sorted by name, with the roots over all of them."""
     ordered = sorted(
         (leaf for state in states for leaf in state.leaves), key=lambda leaf: leaf.path
     )
     roots = roots_of(ordered)
     sketched = {path: sketch for state in states for path, sketch in state.sketches.items()}
-    # by digest: tied weights, and what the script saves beside the harness's capture, have one
+    # By digest, because the same weights occur several times: as tied weights, and in both the
+    # captured and the saved state.
     kept = {leaf.digest.hex(): sketched[leaf.path] for leaf in ordered if leaf.path in sketched}
     return CheckpointManifest(
         algorithm=ALGORITHM,
@@ -226,11 +231,11 @@ def manifest(states: Sequence[ReadState]) -> CheckpointManifest:
 def parameter_leaves(
     names: Mapping[int, Mapping[str, str]], states: Sequence[ReadState]
 ) -> dict[str, str]:
-    """For the place of a parameter's state in an optimizer, the leaf that is the parameter.
+    """Return for the place of each parameter's optimizer state the leaf that is the parameter.
 
-    `names` are the summaries' by rank, with keys `<optimizer>/<number>`. They are untrusted: what
-    names no leaf of this run's own state is left out, so no other text gets into a report this
-    way. Of many the first 8,000 are kept.
+    `names` has the names in the summaries by rank, with keys `<optimizer>/<number>`. They are
+    untrusted: a name that is no leaf of this run's state is left out, so no other text gets into a
+    report this way. At most 8,000 are kept.
     """
     leaves = {leaf.path for state in states for leaf in state.leaves}
     named = (
@@ -243,7 +248,7 @@ def parameter_leaves(
 
 
 def captured_name(rank: int, name: str) -> str:
-    """What a leaf of the harness's capture is called among all leaves."""
+    """Return the name that a leaf of a rank's captured state has in the manifest."""
     return f"{_prefix(rank)}/{name}"
 
 

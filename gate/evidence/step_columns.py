@@ -1,7 +1,8 @@
-"""How long each step took, and its digests; fingerprints in causal order.
+"""The duration and the digests of each step, and the names of fingerprints in causal order.
 
-This is the one place that has their names; the harness, which imports nothing of the gate, is held
-to it by tests. The loss stands between `weights` and `backward`, see `EventKind`.
+Only this module defines the names and their order. The harness imports nothing of the gate, so it
+has its own copy; tests keep the two equal. In the causal order the loss comes between `weights` and
+`backward`, see `EventKind`.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ from gate.evidence.columns import (
 )
 from gate.text.document import Document
 
-# what is observed together: a group has one sampling interval
+# what is observed together; all fingerprints of a group have one sampling interval
 SamplingGroup = Literal["random", "batch", "tensors"]
 RANDOM: Final = "random"
 PARAMETERS: Final = "parameters"
 WEIGHTS: Final = "weights"
 GENERATORS: Final = ("python", "numpy", "torch", "cuda")
-# of a step's last pass; `weights.first` is of its first one
+# the weights in a step's last pass; `weights.first` are those in its first pass
 LAST_WEIGHTS: Final = "weights.last"
-# By family; None is observed at each step at which it changes.
+# The sampling group of each family, in causal order. None means that the family is observed
+# whenever it changes.
 SAMPLING: Final[dict[str, SamplingGroup | None]] = {
     "structure": None,
     "initial": None,
@@ -54,7 +56,7 @@ SAMPLING: Final[dict[str, SamplingGroup | None]] = {
     "optimizer": "tensors",
 }
 FAMILIES: Final = tuple(SAMPLING)
-# `backward.1`, `random.torch.1`, `loss.1`, `loss.1.pass2`
+# matches names such as `backward.1`, `random.torch.1`, `loss.1` and `loss.1.pass2`
 OPTIMIZER: Final = re.compile(
     rf"(?P<name>(?:{'|'.join((*FAMILIES, 'loss', 'skipped'))})(?:\.[a-z]+)?)"
     r"\.(?P<optimizer>[0-9]{1,6})(?:\.pass[0-9]{1,6})?",
@@ -63,23 +65,26 @@ OPTIMIZER: Final = re.compile(
 
 
 def family_of(name: str) -> str:
-    """What comes before the dot: `random` of `random.torch`, else the name itself."""
+    """Return the part of a name before the first dot, such as `random` for `random.torch`."""
     return name.partition(".")[0]
 
 
 def of_optimizer(name: str, optimizer: int) -> str:
-    """The name of a fingerprint or metric that one optimizer of several has; the first has none."""
+    """Return the name of a fingerprint or metric for one of several optimizers.
+
+    The name of the first optimizer, number 0, gets no suffix.
+    """
     return f"{name.removesuffix('.0')}.{optimizer}" if optimizer else name
 
 
 def optimizer_of(name: str) -> int:
-    """The number behind a name that `of_optimizer` made, 0 where there is none."""
+    """Return the optimizer number in a name from `of_optimizer`, or 0 if it has none."""
     match = OPTIMIZER.fullmatch(name)
     return int(match["optimizer"]) if match is not None else 0
 
 
 def order_of(name: str) -> tuple[int, int, str]:
-    """Sorts names in the order of causes; one that the harness does not write comes last."""
+    """Return a sort key that puts names in causal order; unknown names come last."""
     family, _, generator = name.partition(".")
     return _index(FAMILIES, family), _index(GENERATORS, generator), name
 
@@ -88,16 +93,16 @@ def _index(order: tuple[str, ...], name: str) -> int:
     return order.index(name) if name in order else len(order)
 
 
-# of all optimizers of a step
+# limit for all optimizers of a step together
 MAX_SUMMED_SAMPLES = 2**53
-# thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
+# About thirty years. A million steps of this length still have a finite sum, and finite ratios.
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
-# in the place of no number
+# stored where there is no number
 UNKNOWN: Final = -1
 
 
-# no clock resolves less; a smaller number would only make a ratio infinite
+# No clock resolves less than a nanosecond. A smaller number would only make a ratio infinite.
 NANO_DIGITS: Final = 9
 
 
@@ -111,11 +116,11 @@ SummedSeconds = Annotated[_Seconds, Field(le=MAX_SUMMED_SECONDS)]
 
 
 class StepTiming(Document):
-    """Duration of a step without the harness's work in it, and what that work took.
+    """The duration of a step without the harness's work, and the duration of that work.
 
-    Where a device works beside the host, the second hides in the first to an unknown part: only
-    where it is little is the first certain. `samples` is how many a DataLoader yielded on the way
-    to it; None where a batch had no size, 0 where there was none.
+    On a device part of the harness's work runs beside the step, and nobody knows which part.
+    `seconds` is therefore reliable only if `harness_seconds` is small. `samples` is the number of
+    samples that DataLoaders yielded for this step: 0 if none was used, None if a batch had no size.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
@@ -125,7 +130,7 @@ class StepTiming(Document):
 
 
 class Timings(NumberRows[StepTiming]):
-    """Step, seconds, the harness's seconds, and samples or `UNKNOWN`."""
+    """The timings of all steps: step, seconds, the harness's seconds, and samples or `UNKNOWN`."""
 
     __slots__ = ()
     record = StepTiming
@@ -133,36 +138,36 @@ class Timings(NumberRows[StepTiming]):
 
     @property
     def seconds(self) -> Sequence[float]:
-        """The durations alone; not to be written to."""
+        """The durations of all steps; the caller must not write to them."""
         return self.column(1)
 
     @property
     def harness_seconds(self) -> Sequence[float]:
-        """What the harness's work took; not to be written to."""
+        """The durations of the harness's work; the caller must not write to them."""
         return self.column(2)
 
     @property
     def samples(self) -> Sequence[int]:
-        """The numbers of samples, or `UNKNOWN`; not to be written to."""
+        """The numbers of samples, or `UNKNOWN`; the caller must not write to them."""
         return self.column(3)
 
     @staticmethod
     def settle(steps: Column, seconds: Column, harness_seconds: Column, samples: Column) -> None:
-        """Seconds in whole nanoseconds."""
+        """Check the ranges, and round all seconds to whole nanoseconds."""
         known = within(steps, 1, MAX_STEP) and within(samples, UNKNOWN, MAX_SUMMED_SAMPLES)
         for column in (seconds, harness_seconds):
-            # a sum is NaN where one of the numbers is, and the least of them is then any
+            # `within` gives no reliable answer if a number is NaN; the sum is NaN then
             if math.isnan(sum(column)) or not known or not within(column, 0, MAX_SUMMED_SECONDS):
                 message = "are the numbers of no timing"
                 raise ValueError(message)
-            # as `_whole_nanoseconds`, of which a call for each number would be felt
+            # The same as `_whole_nanoseconds`, without the cost of a Python call for each number.
             column[:] = array(FLOAT, map(round, column, repeat(NANO_DIGITS)))
 
     @staticmethod
     def row_of(
         step: int, seconds: float, harness_seconds: float, samples: int | None
     ) -> tuple[int, float, float, int]:
-        """As the columns hold it."""
+        """Return the numbers in the order of the columns."""
         row = step, seconds, harness_seconds, samples
         if tuple(map(type, row)) not in PLAIN or samples == UNKNOWN:
             message = "is not a plain timing"
@@ -176,7 +181,7 @@ class Timings(NumberRows[StepTiming]):
         harness_seconds: Sequence[float],
         samples: Sequence[int],
     ) -> list[str]:
-        """Each timing as a line of JSON."""
+        """Return each timing as a line of JSON."""
         return [
             f'{{"harness_seconds": {harness!r}, "samples": '
             f'{"null" if count == UNKNOWN else count}, "seconds": {own!r}, "step": {step}}}'
@@ -193,10 +198,11 @@ BARE_KEYS: Final = frozenset(("step", "parameters"))
 
 
 class StepDigest(Document):
-    """Position-sensitive digests of a step, as `algorithm:hex`.
+    """The digests of one step, as `algorithm:hex`; they depend on the position of each value.
 
-    `parameters` covers every parameter after it, and is empty at a step that was not observed.
-    `fingerprints` holds what only a diagnosis needs, by fingerprint; a baseline keeps some steps.
+    `parameters` covers all parameters after the step; it is empty if the step was not observed.
+    `fingerprints` maps names to digests that only a diagnosis needs. A baseline keeps them for some
+    steps.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
@@ -205,7 +211,7 @@ class StepDigest(Document):
 
     @property
     def with_parameters(self) -> dict[str, str]:
-        """All fingerprints of the step by name, that of the parameters among them."""
+        """All fingerprints of the step by name, including the one of the parameters."""
         return (
             {**self.fingerprints, PARAMETERS: self.parameters}
             if self.parameters
@@ -216,7 +222,11 @@ class StepDigest(Document):
     def _without_empty_fingerprints(
         self, handler: SerializerFunctionWrapHandler
     ) -> dict[str, object]:
-        """A baseline stays as short as it was before there were fingerprints."""
+        """Leave `fingerprints` out where it is empty.
+
+        Baselines that were recorded before fingerprints existed keep their form, and new ones stay
+        short.
+        """
         written: dict[str, object] = handler(self)
         if not self.fingerprints:
             written.pop("fingerprints", None)
@@ -224,7 +234,7 @@ class StepDigest(Document):
 
 
 class StepDigests(Rows[StepDigest]):
-    """All steps as numbers, and a record only for each that has a digest."""
+    """The digests of all steps: every step as a number, and records for steps with a digest."""
 
     __slots__ = ("_observed", "_places", "_steps")
     record: ClassVar[type[StepDigest]] = StepDigest
@@ -232,9 +242,10 @@ class StepDigests(Rows[StepDigest]):
     def __init__(
         self, steps: Iterable[int] = (), records: Iterable[tuple[int, StepDigest]] = ()
     ) -> None:
-        """The steps, and the records among them by their places, in order.
+        """Take the steps, and the records with their indices among the steps, in order.
 
-        `ValueError` or `OverflowError` for steps that no record may have, and records of others.
+        Records without a digest are dropped. Raises `ValueError` or `OverflowError` for steps out
+        of range, and for records whose step is different from the step at their index.
         """
         numbers = array(SIGNED, steps)
         self._steps = held_column(numbers)
@@ -249,23 +260,23 @@ class StepDigests(Rows[StepDigest]):
 
     @classmethod
     def of(cls, records: Iterable[StepDigest]) -> Self:
-        """Hold these records."""
+        """Return these records as rows."""
         held = tuple(records)
         return cls((record.step for record in held), enumerate(held))
 
     @property
     def steps(self) -> Sequence[int]:
-        """The steps alone; not to be written to."""
+        """The numbers of all steps; the caller must not write to them."""
         return shown_column(SIGNED, self._steps)
 
     @property
     def observed(self) -> tuple[StepDigest, ...]:
-        """The steps that have a digest."""
+        """The records of the steps that have a digest."""
         return self._observed
 
     @classmethod
     def of_plain(cls, records: list[Any]) -> Self:
-        """Hold records as JSON has them; faults as the base has them."""
+        """Return rows from records as JSON has them; raises the errors of the base class."""
         observed = [
             (place, StepDigest.model_validate(record))
             for place, record in enumerate(records)
@@ -278,7 +289,7 @@ class StepDigests(Rows[StepDigest]):
         return cls(steps, observed)
 
     def facts(self) -> Iterator[dict[str, Any] | list[str]]:
-        """Each record; those without a digest as lines, some at a time."""
+        """Yield the records in order; runs of steps without a digest come as lines of JSON."""
         first = 0
         for place, record in zip(self._places, self._observed, strict=True):
             yield from self._lines(first, place)
@@ -287,19 +298,19 @@ class StepDigests(Rows[StepDigest]):
         yield from self._lines(first, len(self))
 
     def _lines(self, first: int, last: int) -> Iterator[list[str]]:
-        """The steps at places from `first` to before `last`, which have no digest."""
+        """Yield the steps from index `first` to before `last`, none of which has a digest."""
         for start in range(first, last, LINES_AT_A_TIME):
             steps = self.steps[start : min(start + LINES_AT_A_TIME, last)]
             yield [f'{{"parameters": "", "step": {step}}}' for step in steps]
 
     def packed(self) -> list[Any]:
-        """The steps and the places of records, each in one value; the records."""
+        """Return three JSON values: the steps, the indices of the records, and the records."""
         columns = (self._steps, array(SIGNED, self._places).tobytes())
         return [*map(packed_column, columns), [record.model_dump() for record in self._observed]]
 
     @classmethod
     def unpacked(cls, parts: list[Any]) -> Self:
-        """What `packed` gave; faults as the base has them."""
+        """Return the rows that `packed` packed; raises the errors of the base class."""
         first, second, records = parts
         steps, places = whole_column(SIGNED, first), whole_column(SIGNED, second)
         ordered = all(left < right for left, right in pairwise(places))
@@ -313,21 +324,21 @@ class StepDigests(Rows[StepDigest]):
             raise ValueError(message) from error
 
     def at(self, place: int) -> StepDigest:
-        """The record at a place from 0 on."""
+        """Return the record at an index, counted from 0."""
         index = bisect_left(self._places, place)
         if index < len(self._places) and self._places[index] == place:
             return self._observed[index]
         return StepDigest(step=self.steps[place])
 
     def part(self, places: slice) -> Self:
-        """Some of the records."""
+        """Return the records of a slice."""
         chosen = {place: number for number, place in enumerate(range(len(self))[places])}
         pairs = zip(self._places, self._observed, strict=True)
         chosen_pairs = ((chosen[place], record) for place, record in pairs if place in chosen)
         return type(self)(self.steps[places], sorted(chosen_pairs, key=lambda pair: pair[0]))
 
     def with_fingerprints_at(self, chosen: Iterable[int]) -> Self:
-        """The same with fingerprints only at some steps, in any order, of those that have them."""
+        """Return the same digests with fingerprints only at the chosen steps, in any order."""
         kept = frozenset(chosen)
         pairs = (
             record if record.step in kept else record.model_copy(update={"fingerprints": {}})

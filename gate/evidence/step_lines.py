@@ -1,9 +1,10 @@
-"""The optimizer steps of a process: numbers in columns, a record where a line has more than those.
+"""Read the optimizer steps of a process: numbers into columns, and records only where needed.
 
-Of a long training most lines are numbers in one form, which one pattern takes, many lines at a
-time. It takes no line that the model would not take, and what it gives is what the model gives. Any
-other line is read by the model; so are, one after the other, all lines of a block that holds a
-number which no such line has. So it is the model alone that refuses, and in the order of the lines.
+In a long training most lines have the same form and contain only numbers. One pattern reads many
+such lines at once. It accepts no line that the pydantic model would refuse, and gives the same
+result as the model. The model reads every other line. If a block has a number that is out of range,
+the model reads the whole block line by line. So only the model refuses a line, and the error always
+names the first bad one.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from gate.system.files.port import Files
 from gate.text.documents import read_document
 
 Column: TypeAlias = NDArray[Any]
-# in the place of no number of samples, of rows, and of no loss
+# stored where there is no number of samples or rows, and for the dtype of a missing loss
 NOTHING: Final = -1
 TYPES: Final[tuple[FloatType, ...]] = ("float64", "float32", "bfloat16", "float16")
 WIDTHS: Final[dict[FloatType, type[np.floating[Any]]]] = {
     "float32": np.float32,
     "float16": np.float16,
 }
-# Count may be 2**63, which no signed number holds
+# a `Count` may be 2**63, which does not fit into a signed 64-bit integer
 COUNTS: Final = ("backwards", "threads", "memory_bytes", "device_bytes")
 KINDS: Final[dict[str, Any]] = {
     "step": np.int64,
@@ -47,23 +48,25 @@ KINDS: Final[dict[str, Any]] = {
     "samples": np.int64,
     "rows": np.int64,
     **dict.fromkeys(COUNTS, np.uint64),
-    # NaN where there is none
+    # NaN if the step has no time
     "seconds": np.float64,
     "harness_seconds": np.float64,
     "observe_seconds": np.float64,
     "loss": np.float64,
-    # a place in TYPES, or NOTHING
+    # index into TYPES, or NOTHING
     "dtype": np.int64,
-    # of how many backward passes there is a loss
+    # the number of backward passes with a recorded loss
     "losses": np.int64,
 }
-# no number of so few digits is beyond what its field takes
+# Numbers with so few digits are always within the limits of their fields, so no check is needed.
 COUNT: Final = rb"(?:0|[1-9][0-9]{0,16})"
 FEW: Final = rb"(?:0|[1-9][0-9]{0,8}|null)"
 SECONDS: Final = rb"((?:0|[1-9][0-9]{0,9})(?:\.[0-9]{1,30})?(?:e[+-]?[0-9]{1,3})?)"
 EXACT: Final = rb"-?(?:0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4}|inf)|nan"
 GROUP: Final = rb'"(?:random|batch|tensors)"'
-# As the harness writes it, key by key, for a step that was not observed. `$` is the end of a line.
+# The line of a step without digests, with the keys in the order in which the harness writes them.
+# Any other line matches `(.+)`, the last group, so there is one match for each line. The model
+# reads that line. With MULTILINE `$` is the end of a line.
 LINE: Final = re.compile(
     rb'^(?:\{"step": ([1-9][0-9]{0,14}), '
     rb'("optimizer": (?:0|[1-9][0-9]{0,4}), "backwards": '
@@ -89,9 +92,10 @@ PLAIN: Final[dict[str, Any]] = {
 
 
 class StepLines(Sequence[StepLine]):
-    """The lines of one process in their order; `records` has those that the model read, by place.
+    """The step lines of one process in their order.
 
-    A line without a record has one loss at most, and neither digests nor settings.
+    `records` maps the index of a line to its record, for the lines that the model read. A line
+    without a record has at most one loss, no digests and no settings.
     """
 
     __slots__ = ("_columns", "_unobserved", "records")
@@ -102,40 +106,40 @@ class StepLines(Sequence[StepLine]):
         unobserved: Sequence[tuple[str, ...]],
         records: Mapping[int, StepLine],
     ) -> None:
-        """A column for each of KINDS; `unobserved` has the groups of each line, few of them new."""
+        """Take a column for each of KINDS, and the unobserved groups of each line."""
         self._columns = columns
         self._unobserved = unobserved
         self.records = records
 
     @classmethod
     def of(cls, lines: Sequence[StepLine]) -> StepLines:
-        """These lines."""
+        """Return these lines, unchanged if they are `StepLines` already."""
         return lines if isinstance(lines, cls) else _joined([_of_records(lines)])
 
     def column(self, name: str) -> Column:
-        """The numbers of one kind; not to be written to."""
+        """Return the numbers of one kind; the caller must not write to them."""
         return self._columns[name]
 
     def largest(self, name: str) -> tuple[Column, Column]:
-        """The steps, each once and in order, and of each the largest number of one kind."""
+        """Return the distinct steps in order, and the largest number of one kind for each step."""
         order, first = self.by_step()
         steps = self.column("step")[order]
         return steps[first], np.maximum.reduceat(self.column(name)[order], first)
 
     def by_step(self) -> tuple[Column, Column]:
-        """The places of the lines in the order of their steps; where among them a step begins."""
+        """Return the indices of the lines sorted by step, and the positions where a step begins."""
         order = np.argsort(self.column("step"), kind="stable")
         return order, np.flatnonzero(np.diff(self.column("step")[order], prepend=0))
 
     @property
     def optimizers(self) -> list[int]:
-        """The numbers of the optimizers, each once, sorted."""
+        """The distinct numbers of the optimizers, sorted."""
         numbers: list[int] = np.unique(self.column("optimizer")).tolist()
         return numbers
 
     @property
     def observed(self) -> list[int]:
-        """The places of the lines that have a digest."""
+        """The indices of the lines that have a digest."""
         return [
             place
             for place, line in self.records.items()
@@ -172,20 +176,23 @@ class StepLines(Sequence[StepLine]):
 
 
 NANO: Final = 10.0**NANO_DIGITS
-# four times what a product of two float64 is off at most
+# four times the largest relative error of a product of two float64
 PRODUCT_ERROR: Final = 2.0**-51
 Block: TypeAlias = tuple[dict[str, Column], list[tuple[str, ...]], dict[int, StepLine]]
 
 
 def read_step_lines(files: Files, out: Path, name: str) -> StepLines:
-    """A file of steps; faults as `read_harness_lines` has them, and in the order of the lines."""
+    """Read a file of steps.
+
+    Raises the errors of `read_harness_lines`, always for the first bad line.
+    """
     with open_untrusted(files, out / name, name, max_bytes=MAX_LINES_BYTES) as opened:
         return _joined([_block(lines, name) for lines in line_blocks(opened)])
 
 
 def _block(lines: NumberedLines, name: str) -> Block:
-    """Lines as columns; a line that the pattern does not take is read by the model."""
-    # no line has a line's end inside
+    """Return a block of lines as columns; the model reads the lines that the pattern cannot."""
+    # lines contain no line break, so the joined text has exactly one match for each line
     rows = LINE.findall(b"\n".join(line for _, line in lines))
     if len(rows) == len(lines):
         plain = [place for place, row in enumerate(rows) if not row[-1]]
@@ -204,10 +211,10 @@ Taken: TypeAlias = tuple[dict[str, Column], list[tuple[str, ...]]]
 
 
 def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
-    """The numbers of lines that the pattern took; None where a number is none that a line has."""
+    """Return the numbers of the matched lines, or None if a number is out of range."""
     turned = tuple(zip(*rows, strict=True)) if rows else ((),) * LINE.groups
     step, middle, dtype, exact, seconds, harness, observing, memory, _ = turned
-    # few are new: what a step was given seldom moves
+    # This part of a line seldom changes from step to step, so each distinct text is parsed once.
     known = {text: json.loads(b"{" + text + b"}") for text in dict.fromkeys(middle)}
     place_of = {text: place for place, text in enumerate(known)}
     places = np.fromiter(map(place_of.__getitem__, middle), np.int64, len(middle))
@@ -237,11 +244,12 @@ def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
 
 
 def whole_nanoseconds(seconds: Column) -> Column:
-    """What `round` to nine digits gives for each number: the model's own, of many numbers at once.
+    """Round each number to nine digits, exactly as Python's `round` and thus the model does.
 
-    A quotient of two whole numbers that float64 holds is the float64 nearest to it (IEEE 754, 5.4),
-    as is what `round` gives. Where the product cannot tell which whole number is nearest, so near a
-    half, beyond 2**50 or not finite, `round` itself is asked.
+    `round` gives the float64 that is nearest to the decimal result. A quotient of two whole numbers
+    that float64 represents is also the nearest float64 (IEEE 754, 5.4). So both agree if the whole
+    number of nanoseconds is known. The product cannot tell it if it is close to a half, above 2**50
+    or not finite. `round` itself is used there.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = seconds * NANO
@@ -254,7 +262,7 @@ def whole_nanoseconds(seconds: Column) -> Column:
 
 
 def _losses(dtypes: Sequence[bytes], exact: Sequence[bytes]) -> tuple[Column, Column] | None:
-    """Each loss and the place of its type; None where a number is none of its type."""
+    """Return each loss and the index of its dtype, or None if a number does not fit its dtype."""
     places = {name.encode(): place for place, name in enumerate(TYPES)} | {b"": NOTHING}
     kinds = np.array([places[dtype] for dtype in dtypes], np.int64)
     texts = [text.decode("ascii") for text in exact]
@@ -262,7 +270,7 @@ def _losses(dtypes: Sequence[bytes], exact: Sequence[bytes]) -> tuple[Column, Co
         values = [float.fromhex(text) if text else math.nan for text in texts]
     except OverflowError:
         return None
-    # another way to write the number would be lost
+    # a column keeps the number and not its text, so any other spelling would be lost
     if any(text and text != value.hex() for text, value in zip(texts, values, strict=True)):
         return None
     numbers = np.array(values, np.float64)
@@ -278,7 +286,7 @@ def _losses(dtypes: Sequence[bytes], exact: Sequence[bytes]) -> tuple[Column, Co
 
 
 def _of_records(lines: Sequence[StepLine]) -> Block:
-    """Lines of the model, all of which are kept."""
+    """Return the columns of lines that the model read, and keep all their records."""
     columns = {
         name: np.array([_number(getattr(line, name)) for line in lines], kind)
         for name, kind in KINDS.items()
@@ -289,7 +297,7 @@ def _of_records(lines: Sequence[StepLine]) -> Block:
         [TYPES.index(line.loss.dtype) if line.loss else NOTHING for line in lines], np.int64
     )
     columns["losses"] = np.array([len(line.losses) for line in lines], np.int64)
-    # NOTHING is no duration
+    # `_number` wrote NOTHING for a missing time, and the column of seconds uses NaN
     columns["seconds"][columns["seconds"] == NOTHING] = math.nan
     return columns, [line.unobserved for line in lines], dict(enumerate(lines))
 
@@ -299,7 +307,7 @@ def _number(value: float | None) -> float:
 
 
 def _merged(count: int, plain: list[int], taken: Taken, read: dict[int, StepLine]) -> Block:
-    """Lines of both kinds in their order."""
+    """Return the lines that the pattern read and those that the model read, in their order."""
     columns, unobserved = taken
     if not read:
         return columns, unobserved, {}

@@ -1,4 +1,4 @@
-"""What the steps of a training were given, and what it gives with another seed."""
+"""What the steps of a training were given, and the results of a training with other seeds."""
 
 from __future__ import annotations
 
@@ -12,34 +12,39 @@ from gate.text.document import Document
 
 SETTING_PATTERN: Final = r"^(true|false|nan|-?(inf|[0-9][0-9.e+-]{0,30}))$"
 MAX_OPTIMIZER_SETTINGS: Final = 1000
-# of all optimizers of a step
+# limit for all optimizers of a step together
 MAX_SAMPLES: Final = 2**53
-# the first steps, where most changes show, and then fewer and fewer
+# Every step up to this one is reported, because most changes show there. Later only powers of two
+# are.
 EACH_STEP_UNTIL: Final = 20
-# as many as there are such steps up to the last that a run may have
+# more than the number of reported steps up to the last step that a run may have
 MAX_GIVEN: Final = 100
-# of one step behind the first: a schedule that moves a hundred groups is seen in some of them
+# Limit for one step after the first. A schedule that changes a hundred groups shows in some of
+# them.
 MAX_MOVED: Final = 40
 SettingName = Annotated[str, Field(max_length=1000)]
 SettingWord = Annotated[str, Field(pattern=SETTING_PATTERN)]
 Settings = Annotated[dict[SettingName, SettingWord], Field(max_length=MAX_OPTIMIZER_SETTINGS)]
-# the name of a class, for a reader
+# the name of the optimizer's class, for readers
 OptimizerKind = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}$")]
 
 
 def is_told(step: int) -> bool:
-    """Whether a step's input is reported; the same steps in every run, whatever its speed."""
+    """Return whether the input of a step is reported.
+
+    Every run reports the same steps, at any speed.
+    """
     return step <= EACH_STEP_UNTIL or step & (step - 1) == 0
 
 
 class StepGiven(Document):
-    """What a step was given, told where it is not what the step told before was given.
+    """What one step was given; it is recorded only if it differs from the reported step before.
 
-    `samples` is None where a batch had no size; where no DataLoader made one, `rows` is the first
-    dimension of what the model was called with. `after` says of an optimizer how many steps the
-    first one had made by then, where these are not as many as its own. `settings` are those of the
-    optimizers when they began to update, under their names in the manifest: at the first step all,
-    behind it those that moved. `kinds` are the optimizers' classes.
+    `samples` is None if a batch had no size. If no DataLoader made the batch, `rows` is the first
+    dimension of the model's input. `after` maps an optimizer to the number of steps that the first
+    optimizer had taken by then, where that differs from its own step. `settings` are those of the
+    optimizers just before the update, by their names in the manifest: all of them at the first
+    step, later only those that changed. `kinds` are the classes of the optimizers.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
@@ -57,7 +62,7 @@ Given = Annotated[tuple[StepGiven, ...], Field(max_length=MAX_GIVEN)]
 
 
 def only_changes(steps: Iterable[StepGiven]) -> tuple[StepGiven, ...]:
-    """Of what each told step was given, what is new: `steps` hold all of it, in their order."""
+    """Return what is new in each step; `steps` has everything each step was given, in order."""
     return tuple(_changes(steps))[:MAX_GIVEN]
 
 
@@ -77,7 +82,7 @@ def _changes(steps: Iterable[StepGiven]) -> Iterator[StepGiven]:
 
 
 def given_at(given: tuple[StepGiven, ...], step: int) -> StepGiven | None:
-    """All that a told step was given; None where nothing is known of it."""
+    """Return everything that a reported step was given, or None if nothing is known."""
     before = [line for line in given if line.step <= step]
     if not before:
         return None
@@ -90,9 +95,10 @@ def given_at(given: tuple[StepGiven, ...], step: int) -> StepGiven | None:
 
 
 def turn_of(given: tuple[StepGiven, ...], optimizer: int, step: int) -> float:
-    """How many steps the first optimizer had made when this one made its own.
+    """Return how many steps the first optimizer had taken when this one took its step.
 
-    Behind the last told step of a training whose optimizers take turns it is in proportion.
+    After the last reported step, the number is extrapolated in proportion. It differs from the step
+    only in a training whose optimizers take turns.
     """
     before = [settings for settings in given if settings.step <= step]
     turn = before[-1].after.get(str(optimizer)) if optimizer and before else None
@@ -102,7 +108,7 @@ def turn_of(given: tuple[StepGiven, ...], optimizer: int, step: int) -> float:
 
 
 MAX_FINAL_VALUES: Final = 100
-# of twenty seeds, each of ten variants
+# twenty seeds for each of ten variants
 MAX_SEED_RESULTS: Final = 200
 
 
@@ -116,8 +122,8 @@ class FinalValue(Document):
 class SeedResult(Document):
     """The last value of each metric with one seed; `variant` is empty for train.command itself.
 
-    `digest` is the SHA-256 of every value of every metric and of the state: equal for results that
-    are equal bit for bit.
+    `digest` is the SHA-256 over every value of every metric and over the state. It is equal only
+    for results that are equal bit for bit.
     """
 
     variant: str = Field(default="", max_length=20)
@@ -126,12 +132,12 @@ class SeedResult(Document):
     values: Annotated[tuple[FinalValue, ...], Field(max_length=MAX_FINAL_VALUES)]
 
     def value(self, metric: str) -> Point | None:
-        """The last value of a metric, None where it has none."""
+        """Return the last value of a metric, or None if the result does not have it."""
         return next((value.point for value in self.values if value.metric == metric), None)
 
 
 def _each_once(results: tuple[SeedResult, ...]) -> tuple[SeedResult, ...]:
-    """Refuse two results of one seed: they would count as two, and are one."""
+    """Refuse two results of the same seed, which would be counted as two independent ones."""
     if len({(result.variant, result.seed) for result in results}) < len(results):
         message = "holds two results of one seed"
         raise ValueError(message)

@@ -1,4 +1,4 @@
-"""One digest and one duration for each step, however many optimizers and ranks it had."""
+"""Combine the step lines of all optimizers and ranks: one digest and one duration for each step."""
 
 from __future__ import annotations
 
@@ -26,26 +26,30 @@ from gate.evidence.step_lines import NOTHING, Column
 from gate.evidence.step_work import MAX_OPTIMIZER_SETTINGS, StepGiven, is_told, only_changes
 from gate.text.digests import field, sha256_hex
 
-# more have one digest together: some scripts have an optimizer for each parameter
+# Above this number, all optimizers share their fingerprints: some scripts have one for each
+# parameter.
 APART = 8
 SETTING = "state/optimizer/{optimizer}/group/{path}"
 Parts = list[tuple[str, str]]
 
 
 def step_digests(ranks: tuple[TrainedRank, ...]) -> StepDigests:
-    """The digests of each step, by fingerprint.
+    """Return the digests of each step, by fingerprint.
 
-    One rank with one optimizer keeps the harness's own digests. Otherwise a digest is SHA-256 over
-    the length-prefixed parts `rank:optimizer:digest`, ranks in order, optimizers as they stepped.
-    Up to `APART` optimizers have fingerprints of their own, `<fingerprint>.<i>` for those after the
-    first: the update of one lies between the passes of the next.
-    A fingerprint of a step counts as observed only when every rank and optimizer observed it: each
-    rank has sampling intervals of its own, and what some ranks say is not what all say.
+    With one rank and one optimizer these are the harness's own digests. Otherwise each is the
+    SHA-256 over the length-prefixed parts `rank:optimizer:digest`, with the ranks in order and the
+    optimizers as they stepped.
+
+    Up to `APART` optimizers keep separate fingerprints, because the update of one may come between
+    two passes of the next. Those after the first are named `<fingerprint>.<i>`.
+
+    A fingerprint counts as observed only if every rank and optimizer observed it. Each rank chooses
+    its own sampling intervals, and a digest over some ranks cannot be compared with one over all.
     """
     steps = np.unique(np.concatenate([rank.lines.column("step") for rank in ranks]))
     numbers = {number for rank in ranks for number in rank.lines.optimizers}
     apart = 1 < len(numbers) <= APART
-    # most steps were not observed, and have no record
+    # most steps were not observed and have no record, so look only at the others
     observed = np.unique(
         np.concatenate([rank.lines.column("step")[rank.lines.observed] for rank in ranks])
     )
@@ -68,7 +72,8 @@ def _digest(step: int, lines: list[tuple[str, StepLine]], *, apart: bool) -> Ste
     for place, line in lines:
         digests = line.fingerprints
         if apart and line.parameters is not None:
-            # of all optimizers together they are the step's own digest, which decides
+            # the parameters of each optimizer alone; the digest over all of them is
+            # `StepDigest.parameters`
             digests = {**digests, f"{PARAMETERS}.0": line.parameters}
         for fingerprint, digest in digests.items():
             if SAMPLING.get(family_of(fingerprint)) not in left_out:
@@ -87,17 +92,17 @@ def _digest(step: int, lines: list[tuple[str, StepLine]], *, apart: bool) -> Ste
 def _combined(parts: Parts) -> str:
     if len(parts) == 1:
         return parts[0][1]
-    # with their lengths: no two lists of parts are the same bytes
+    # with their lengths, so that different lists of parts never give the same bytes
     joined = b"".join(field(f"{place}:{digest}".encode("ascii")) for place, digest in parts)
     return f"sha256:{sha256_hex(joined)}"
 
 
 def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
-    """What each told step was given, as far as it is not what the step told before was."""
+    """Return what each reported step was given, where it differs from the reported step before."""
     steps: dict[int, list[StepLine]] = {}
     after: dict[int, dict[str, int]] = {}
     numbers, optimizers = rank.lines.column("step"), rank.lines.column("optimizer")
-    # how many steps the first optimizer had made by then: its own go up
+    # the number of steps that the first optimizer had taken by each line; it never decreases
     leading = np.maximum.accumulate(np.where(optimizers == 0, numbers, 0))
     kept_steps = [step for step in np.unique(numbers).tolist() if is_told(step)]
     for place in np.flatnonzero(np.isin(numbers, kept_steps)).tolist():
@@ -125,7 +130,7 @@ def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
             StepGiven(
                 step=step,
                 samples=samples,
-                # where a loader counts, nothing has to be concluded from a shape
+                # if a DataLoader counted the samples, no shape is needed
                 rows=None if samples else _rows(together),
                 after=after.get(step, {}),
                 passes=passes,
@@ -137,9 +142,9 @@ def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
 
 
 def _trained_later(optimizers: Column, leading: Column) -> frozenset[int]:
-    """The optimizers that begin when the first one has made its last step, as those of folds do.
+    """Return the optimizers that begin after the last step of the first one, as in later folds.
 
-    Their steps have the numbers of its steps, and nothing else in common with them.
+    Their steps have the same numbers as its steps, and are otherwise unrelated.
     """
     numbers, places = np.unique(optimizers, return_index=True)
     total = leading.max(initial=0)
@@ -152,16 +157,19 @@ def _room(known: dict[str, str]) -> bool:
 
 
 def step_timings(rank: TrainedRank) -> Timings:
-    """Seconds of each step, summed over its optimizers; a step not fully timed is left out."""
+    """Return the seconds of each step, summed over its optimizers.
+
+    A step without a time for every optimizer is left out.
+    """
     order, first = rank.lines.by_step()
     columns = [
         rank.lines.column(name)[order] for name in ("step", "seconds", "harness_seconds", "samples")
     ]
     if len(first) == len(order):
-        # one optimizer, as nearly all have: there is nothing to sum
+        # fast path for one optimizer, which nearly all trainings have: there is nothing to sum
         timed = ~np.isnan(columns[1])
         kinds = zip(Timings.kinds, columns, strict=True)
-        # a sum turns -0.0 into 0.0
+        # adding 0 turns -0.0 into 0.0, as the sums below do
         return Timings(
             columns=[array(kind, (column[timed] + 0).tobytes()) for kind, column in kinds]
         )
@@ -169,7 +177,7 @@ def step_timings(rank: TrainedRank) -> Timings:
     timings: list[tuple[int, float, float, int]] = []
     for begin, end in pairwise([*first.tolist(), len(order)]):
         own = sum(seconds[begin:end])
-        # not a number where one of them is none
+        # the sum is NaN if one of the optimizers has no time
         if not math.isnan(own):
             counts = samples[begin:end]
             count = UNKNOWN if NOTHING in counts else sum(counts)
@@ -178,19 +186,19 @@ def step_timings(rank: TrainedRank) -> Timings:
 
 
 def _samples(lines: list[StepLine]) -> int | None:
-    """All samples that were read on the way to a step; None where a batch had no known size."""
+    """Return all samples that were read for a step, or None if a batch had no known size."""
     known = [line.samples for line in lines if line.samples is not None]
     return sum(known) if len(known) == len(lines) else None
 
 
 def _rows(lines: list[StepLine]) -> int | None:
-    """The first dimensions of the model's inputs together; None where one was not known."""
+    """Return the sum of the first dimensions of the model's inputs, or None if one is unknown."""
     known = [line.rows for line in lines if line.rows is not None]
     return sum(known) or None if len(known) == len(lines) else None
 
 
 def step_memory(rank: TrainedRank) -> Memory:
-    """Memory after each step, the larger figure where several optimizers stepped."""
+    """Return the memory after each step; of several optimizers, the largest number counts."""
     steps, resident = rank.lines.largest("memory_bytes")
     _, device = rank.lines.largest("device_bytes")
     kinds = zip(Memory.kinds, (steps, resident, device), strict=True)
@@ -198,9 +206,9 @@ def step_memory(rank: TrainedRank) -> Memory:
 
 
 def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:
-    """What observing took on rank 0; sampling intervals are the widest of any rank.
+    """Return the time that observing took on rank 0, and the sampling intervals.
 
-    Lines without a time of their own are left out of both sums.
+    Steps without a time are left out of both sums.
     """
     lines = ranks[0].lines
     seconds = lines.column("seconds")
@@ -208,7 +216,7 @@ def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:
     sampling_intervals: dict[str, int] = {}
     for rank in ranks:
         for group, sampling_interval in rank.summary.sampling_intervals.items():
-            # the widest counts, since a step is compared only where every rank observed it
+            # A step is compared only if every rank observed it, so the widest interval counts.
             sampling_intervals[group] = max(sampling_interval, sampling_intervals.get(group, 1))
     return RecorderCost(
         observe_seconds=sum(lines.column("observe_seconds")[timed].tolist()),

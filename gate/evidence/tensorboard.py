@@ -28,8 +28,9 @@ from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
 
 MAX_RECORDS = 1_000_000
-# A scalar takes about a hundred bytes. A longer record (images, histograms) may hold scalars too,
-# where a script merges its summaries; its checksum alone would take seconds here.
+# A scalar takes about a hundred bytes. Longer records (images, histograms) may contain scalars too,
+# if a script merges its summaries. Their checksum is not verified, because a checksum in pure
+# Python would take seconds for them.
 MAX_CHECKED_BYTES = 8192
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 HEADER: Final = struct.Struct("<QI")
@@ -40,10 +41,13 @@ HINT: Final = "Close or flush the writer; a process that is killed leaves half a
 
 
 def records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
-    """Offset and data of each record that may hold scalars; of a short one the checksum is right.
+    """Yield offset and data of each record that may contain scalars.
 
-    Raises `EvidenceError` for a wrong checksum, a record that ends behind the file, or more than a
-    million records.
+    The checksum of the data is verified for records up to `MAX_CHECKED_BYTES`. Records above
+    `MAX_EVENT_BYTES` are skipped.
+
+    Raises `EvidenceError` for a wrong checksum, a record that ends after the end of the file, or
+    more than a million records.
     """
     offset = 0
     for number in range(MAX_RECORDS + 1):
@@ -56,7 +60,7 @@ def records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
             raise opened.fault(f"{place} is truncated", hint=HINT)
         head = opened.read_at(offset, HEADER.size)
         length, checksum = HEADER.unpack(head)
-        # before the length is used: it decides where everything behind it is looked for
+        # Verify the length before it is used: all later records are found through it.
         if masked_crc(head[:8]) != checksum:
             raise opened.fault(f"{place} has a wrong length checksum", hint=HINT)
         end = offset + HEADER.size + length + FOOTER.size
@@ -72,15 +76,15 @@ def records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
 
 
 def masked_crc(data: bytes) -> int:
-    """The checksum that is in the file."""
+    """Return the masked CRC-32C of the bytes, as it is written in the file."""
     value = crc32c(data)
-    # rotated and shifted, since a checksum over data that holds
-    # checksums is a weak one (LevelDB, where the form comes from)
+    # The CRC is rotated and shifted because the checksum of data that itself contains checksums is
+    # weak. The format comes from LevelDB.
     return ((value >> 15 | value << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C of the bytes."""
+    """Return the CRC-32C of the bytes."""
     value = 0xFFFFFFFF
     for byte in data:
         value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8
@@ -89,7 +93,7 @@ def crc32c(data: bytes) -> int:
 
 def _table_entry(byte: int) -> int:
     for _ in range(8):
-        # reflected: the polynomial with its bits reversed, the lowest bit first
+        # reflected form: the bits of the polynomial are reversed, the lowest bit comes first
         byte = byte >> 1 ^ (POLYNOMIAL if byte & 1 else 0)
     return byte
 
@@ -98,9 +102,9 @@ _TABLE: Final = tuple(_table_entry(byte) for byte in range(256))
 
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-# Ten groups of seven bits are the fewest that hold 64.
+# 64 bits need ten groups of seven bits.
 MAX_VARINT_BYTES = 10
-# DT_FLOAT and DT_DOUBLE: the type's name, its `struct` code, and the field of its numbers.
+# DT_FLOAT and DT_DOUBLE, each with our name, the `struct` code, and the field of the numbers
 TENSOR_TYPES: Final[dict[int, tuple[FloatType, str, int]]] = {
     1: ("float32", "<f", 5),
     2: ("float64", "<d", 6),
@@ -113,7 +117,7 @@ ProtobufField = tuple[int, int, int, bytes]
 
 
 class MalformedEventError(EvidenceError):
-    """Bytes that are no event; the message says why."""
+    """Bytes that are not a TensorBoard event; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,9 +131,9 @@ class Scalar:
 
 
 def scalars(event: bytes) -> tuple[Scalar, ...]:
-    """The scalars of an event; images, histograms, graphs and text are passed over.
+    """Return the scalars of an event; images, histograms, graphs and text are skipped.
 
-    Raises `MalformedEventError`.
+    Raises `MalformedEventError` if the bytes are not an event.
     """
     step, summaries = 0, []
     for number, wire, varint, data in protobuf_fields(event):
@@ -164,10 +168,10 @@ def _scalar(value: bytes, step: int) -> Scalar | None:
 
 
 def _tensor_scalar(tensor: bytes) -> tuple[float, FloatType] | None:
-    """The only element of a float tensor without dimensions, else None."""
+    """Return the only element of a float tensor without dimensions, or None for another tensor."""
     fields = list(protobuf_fields(tensor))
     kinds = [varint for number, wire, varint, _ in fields if (number, wire) == (1, VARINT)]
-    # of a field that stands there twice the last one counts (Protocol Buffers, Encoding)
+    # if a field occurs twice, the last one is valid (Protocol Buffers, Encoding)
     known = TENSOR_TYPES.get(kinds[-1]) if kinds else None
     has_dimensions = any(
         number == SHAPE_FIELD
@@ -192,9 +196,10 @@ def _text(data: bytes) -> str:
 
 
 def protobuf_fields(message: bytes, *, cut: bool = False) -> Iterator[ProtobufField]:
-    """Number, wire type, and the value: an integer for varints, bytes for all else.
+    """Yield number, wire type and value of each field.
 
-    The last field of a message that is `cut` may be shorter than it says.
+    The value is an integer for a varint, and bytes for any other wire type. In a message that is
+    `cut`, the last field may be shorter than its length says.
     """
     position = 0
     while position < len(message):
@@ -210,7 +215,7 @@ def protobuf_fields(message: bytes, *, cut: bool = False) -> Iterator[ProtobufFi
             length = 4 if wire == FIXED32 else 8
         else:
             raise MalformedEventError(f"wire type {wire} is not in use")
-        # the length is the file's claim; a slice behind the end would only be shorter
+        # The length is only a claim of the file. Python would silently return a shorter slice.
         if length > len(message) - position and not cut:
             raise MalformedEventError("a field ends beyond its message")
         yield number, wire, 0, message[position : position + length]
@@ -218,7 +223,7 @@ def protobuf_fields(message: bytes, *, cut: bool = False) -> Iterator[ProtobufFi
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """The integer that begins there, modulo 2**64, and the position behind it."""
+    """Return the integer at a position, modulo 2**64, and the position after it."""
     value = 0
     for index, byte in enumerate(message[position : position + MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << 7 * index
@@ -236,11 +241,13 @@ MAX_FILE_BYTES = 256 * 1024 * 1024
 def tensorboard_series(
     files: Files, folder: Path, shown: str, tags: tuple[str, ...], *, required: bool = True
 ) -> tuple[MetricSeries, ...]:
-    """Each scalar whose tag matches one of the patterns, as `tensorboard.<folder>/<tag>`.
+    """Return each scalar whose tag matches one of the patterns, as `tensorboard.<folder>/<tag>`.
 
-    Names begin below the deepest folder that holds all event files, since writers like to name
-    that one by the date. Raises `EvidenceError` for damaged files, for a step that comes twice and,
-    where one is `required`, for a folder without event files or without a matching scalar.
+    The names begin below the deepest folder that contains all event files. Writers often name that
+    folder by the date, which would give each run other names.
+
+    Raises `EvidenceError` for damaged files and for a repeated step. If metrics are `required`,
+    raises `MissingOutputError` if there is no event file or no matching scalar.
     """
     event_files = _event_files(files, folder, shown)
     if not event_files and not required:
@@ -259,7 +266,7 @@ def tensorboard_series(
         with open_untrusted(files, folder / path, name, max_bytes=MAX_FILE_BYTES) as opened:
             for scalar, where in _scalars(opened):
                 tag = f"{prefix}{scalar.tag}"
-                # with case, whatever the operating system makes of it (`fnmatch` would ask it)
+                # `fnmatch` ignores case on some operating systems; `fnmatchcase` never does
                 if any(fnmatchcase(tag, pattern) for pattern in tags):
                     dtype = scalar.dtype
                     collector.add(
@@ -285,7 +292,11 @@ def _scalars(opened: UntrustedFile) -> Iterator[tuple[Scalar, str]]:
 
 
 def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
-    """Their paths below the folder, sorted; names begin with the time, so runs are in order."""
+    """Return the paths of the event files below the folder, sorted.
+
+    The first part of a name that differs is the time, so files of one folder are in the order of
+    writing.
+    """
     paths: list[PurePosixPath] = []
     waiting = [PurePosixPath()]
     visited = 0
@@ -294,7 +305,7 @@ def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
         here = waiting.pop()
         for name in logged_names(files, folder / here, str(PurePosixPath(shown) / here)):
             path = here / name
-            # anywhere in the name: writers put time and host before it and a suffix behind it
+            # writers name the files `events.out.tfevents.TIME.HOST...`, some with a suffix
             if EVENT_FILE in name:
                 paths.append(path)
             elif files.is_folder(folder / path):

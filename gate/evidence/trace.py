@@ -1,4 +1,9 @@
-"""Operator traces as read, what two of them say, and what moving one setting showed."""
+"""Records of operator traces, of what two traces show, and of runs with one changed setting.
+
+The first half describes each line of `trace-rR-P.jsonl` as it is read. `TraceFinding` is the result
+of comparing two traces. `TriedSettings` is the result of runs in which one setting at a time was
+changed. `chance_of` decides when such a result is more than chance.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,11 @@ from gate.settings.variations import Setting
 from gate.system.git.changes import MAX_HUNKS, ChangedLines
 from gate.text.document import Document
 
+# the harness ends a trace at this number of calls, and records at most `MAX_EXECUTED` lines that
+# ran
 MAX_CALLS: Final = 20_000
 MAX_GIVEN: Final = 48
+# the harness lists at most this many calls that wrote a value
 MAX_PRODUCERS: Final = 64
 MAX_EXECUTED: Final = 20_000
 MAX_RANKS: Final = 64
@@ -37,7 +45,7 @@ Settings = Annotated[dict[SettingText, SettingText], Field(max_length=MAX_SETTIN
 
 
 class Phase(StrEnum):
-    """Which part of a step a call belongs to."""
+    """The part of a training step that a call belongs to."""
 
     DATA = "data"
     FORWARD = "forward"
@@ -46,7 +54,11 @@ class Phase(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who made a value that a call takes from outside: `storage` is anyone."""
+    """Who made the values that a call takes from outside torch's operators.
+
+    `STORAGE` is a storage that was filled by unknown code; `NONE` says that no value came from
+    outside.
+    """
 
     NONE = ""
     WORKER = "worker"
@@ -57,13 +69,14 @@ class Origin(StrEnum):
 
 
 class TracedValue(Document):
-    """A tensor that went into a call or came out, or the tensors of one list together.
+    """A tensor that a call took or returned; a list of tensors is one value.
 
-    `form` is type and shape, `layout` how it is in memory where that is not the usual way.
-    `digest` is empty where the values were not read. `sample` holds up to eight values as
-    `float.hex` writes them. `made_by` are the calls that last wrote its memory, `NOBODY` for none
-    that was traced; `unset_by` those that left some of it unwritten. `odd`: it holds NaN, or else
-    an infinity. `overwritten`: the call reads nothing of it.
+    `form` is type and shape. `layout` describes the memory layout if it is unusual. `digest` is
+    empty if the values were not read. `sample` has up to eight values in `float.hex` form.
+    `made_by` are the numbers of the calls that last wrote this memory, or `NOBODY` if none of them
+    was traced. `unset_by` are the calls that left part of the memory unwritten. `odd` says that the
+    tensor contains NaN or, without NaN, an infinity. `overwritten` is true if the call only writes
+    to it and reads none of its values.
     """
 
     name: Annotated[str, Field(max_length=100)]
@@ -81,13 +94,14 @@ class TracedValue(Document):
 class TracedCall(Document):
     """One call of an operator.
 
-    `file` and `line` are the user's; empty in the backward pass of torch's own operators, where
-    `forward_file` and `forward_line` say which call of the forward pass it belongs to. `thread` is
-    0 for the main thread. `random`: it draws from a generator, whose state has the digest
-    `random_state`. `compiled`: compiled code made it. `by_module`: a module of torch's did, which
-    the line called. `view`: what comes out is in the memory of what went in. `whole`: everything
-    that it was given is in the record, so that two records that are equal had equal arguments.
-    `origin`: the values that it brings were made past torch.
+    `file` and `line` are the user's line. They are empty in the backward pass of torch's own
+    operators; there `forward_file` and `forward_line` give the line of the forward call. `thread`
+    is 0 for the main thread. `random` is true if the call draws from a generator; `random_state` is
+    then the digest of that generator's state. `compiled` is true for a call made by compiled code,
+    `by_module` for one made inside a module of torch that the line called. `view` is true if the
+    result shares memory with an input. `whole` is true if every argument is recorded, so two equal
+    records had equal arguments. `origin` says who made the values that come from outside torch's
+    operators.
     """
 
     number: Number
@@ -113,12 +127,15 @@ class TracedCall(Document):
 
     @property
     def shapes(self) -> str:
-        """Type and shape of what goes in, such as `float32 (4, 8), float32 (8, 2)`."""
+        """Type and shape of each input, such as `float32 (4, 8), float32 (8, 2)`.
+
+        A call without inputs shows its outputs.
+        """
         return ", ".join(value.form for value in self.inputs or self.outputs)
 
 
 class ExecutedLine(Document):
-    """A line of the script that ran, first before call `call` of the trace."""
+    """A line of the script that was executed, for the first time just before call number `call`."""
 
     file: TracedFile
     line: TracedLine
@@ -126,16 +143,17 @@ class ExecutedLine(Document):
 
 
 class TracedSettings(Document):
-    """Settings of torch's from call `call` on, by name."""
+    """The settings of torch by name, as they are from call number `call` on."""
 
     call: Annotated[int, Field(ge=0, le=MAX_CALLS)]
     settings: Settings
 
 
 class RankTrace(Document):
-    """What one rank called, in order; `ended` is `done`, or the limit at which the trace ended.
+    """The operator calls of one rank, in order.
 
-    `unread` counts calls that could not be recorded. Empty `ended`: the process ended in between.
+    `ended` is `done`, or the limit at which the trace stopped; it is empty if the process ended
+    before the last line. `unread` counts calls that could not be recorded.
     """
 
     rank: Annotated[int, Field(ge=0, le=10**6)]
@@ -146,7 +164,7 @@ class RankTrace(Document):
     unread: Annotated[int, Field(ge=0, le=2**53)]
 
     def settings_at(self, call: int) -> Settings:
-        """The settings in force at a call; empty where none were recorded."""
+        """Return the settings in force at a call, or an empty mapping if none were recorded yet."""
         known = [setting.settings for setting in self.settings if setting.call <= call]
         return known[-1] if known else {}
 
@@ -157,7 +175,7 @@ Traces = Annotated[tuple[RankTrace, ...], Field(max_length=MAX_RANKS)]
 MAX_ROWS: Final = 16
 MAX_NOTES: Final = 16
 MAX_NUMBERS: Final = 16
-# the longest that Python writes has 24
+# the longest `repr` of a Python float has 24 characters, such as -2.2250738585072014e-308
 MAX_NUMBER_CHARACTERS: Final = 40
 MAX_SEEDS: Final = 16
 Text = Annotated[str, Field(max_length=1000)]
@@ -166,18 +184,36 @@ Place = Annotated[str, Field(max_length=320)]
 
 
 class Claim(StrEnum):
-    """What the first call that parts two runs shows.
+    """What the first call at which two traces differ proves.
 
-    `NONDETERMINISTIC_OPERATOR`: a different output, while inputs, layouts, arguments, settings of
-    torch's and the generator were compared and are equal. `UNPROVEN`: the same, but not all of that
-    could be compared. `SETTING`: a setting of torch's differs there. `MEMORY_LAYOUT`: equal values
-    are in memory in another way. `ARRIVAL`: what came first from any rank. `COLLECTIVE`: every rank
-    gave it equal values, and what came out differs. `CODE_PATH`: another
-    operator, other arguments or shapes. `RANDOM_STATE`: a draw from a generator in another state.
-    `OUTSIDE_VALUE`: a value that no operator made. `UNINITIALISED`: memory that nothing had
-    written. `OTHER_TENSORS`: tensors that other calls made, chosen or ordered outside torch.
-    `BELOW_DISPATCHER`: changed where the dispatcher does not see it. `NOT_FINITE`: the first number
-    of one run that is not finite. `NOT_FOUND`: nothing parts.
+    `NONDETERMINISTIC_OPERATOR`: the output differs, while inputs, memory layouts, arguments,
+    settings of torch and the generator were all compared and are equal.
+
+    `UNPROVEN`: the output differs, and some of these could not be compared.
+
+    `SETTING`: a setting of torch differs at the call.
+
+    `MEMORY_LAYOUT`: equal values are laid out differently in memory.
+
+    `ARRIVAL`: messages were received from any rank, and arrived in a different order.
+
+    `COLLECTIVE`: every rank passed equal values to a collective, and its result differs.
+
+    `CODE_PATH`: the operator, its arguments or its shapes differ.
+
+    `RANDOM_STATE`: a draw from a generator whose state differs.
+
+    `OUTSIDE_VALUE`: a value that no operator made.
+
+    `UNINITIALISED`: the call reads memory that nothing had written.
+
+    `OTHER_TENSORS`: tensors that other calls made, or that were chosen or ordered outside torch.
+
+    `BELOW_DISPATCHER`: a value was changed where torch's dispatcher does not see it.
+
+    `NOT_FINITE`: the first number of a run that is NaN or infinite.
+
+    `NOT_FOUND`: no call differs.
     """
 
     NONDETERMINISTIC_OPERATOR = "nondeterministic-operator"
@@ -199,11 +235,11 @@ class Claim(StrEnum):
 class NoTrace(StrEnum):
     """Why a trace names no call.
 
-    `AGREE`: both traces are equal. `CUT`: they are as far as they go, and ended at a limit.
-    `EXPLAINED`: settings or structure explain the difference, so none was made. `BUDGET`: no time
-    was left. `FAILED`: a traced run failed. `OTHER_RESULT`: one gave a different result than
-    without a trace. `NOT_REACHED`: both ended before what differs was written. `NOTHING_LEFT`:
-    no process left a trace in both runs.
+    `AGREE`: both traces are equal. `CUT`: the traces are equal up to the limit at which they ended.
+    `EXPLAINED`: settings or structure already explain the difference, so no trace was made.
+    `BUDGET`: no time was left. `FAILED`: a traced run failed. `OTHER_RESULT`: a traced run gave a
+    different result than the run without a trace. `NOT_REACHED`: both traces end before the call
+    that wrote the differing value. `NOTHING_LEFT`: no process left a trace in both runs.
     """
 
     AGREE = "agree"
@@ -219,15 +255,29 @@ class NoTrace(StrEnum):
 class HowKnown(StrEnum):
     """Why a part of the change is shown beside a difference.
 
-    `named`: the line that the diagnosis names is in it; `raised`: the line that raised is. `fits`:
-    the numbers that a setting of the optimizer, or an argument of the call where two traces part,
-    had and has are in it. `read`: a file that the training opened, and no code changed;
-    `read-among-others`: the same beside changed code, or in a change that is not wholly known.
-    `only`: nothing else of the change can be read by a training. `ran`: of what ran before the
-    difference, the nearest. `either`: two of what ran, of files that the training opened, of lines
-    that may have run unseen and of those with the numbers of the call that the first makes, and a
-    third may still be the cause; `either-of-all`: nothing else of the change can be read.
-    `ran-before-nan`: the nearest that ran before the first number that is not finite.
+    `NAMED`: it contains the line that the diagnosis names.
+
+    `RAISED`: it contains the line that raised the exception.
+
+    `FITS`: it contains the old and new numbers of an optimizer setting, or of an argument of the
+    call at which the traces differ.
+
+    `READ`: it is in a file that the training opened, and no code changed.
+
+    `READ_AMONG`: it is in a file that the training opened, while code changed too or the change is
+    not completely known.
+
+    `ONLY`: a training can read nothing else in the change.
+
+    `RAN`: of the changed lines that ran before the difference, it is the nearest.
+
+    `EITHER`: one of two candidates. Candidates are changed lines that ran, files that the training
+    opened, lines that may have run unseen, and lines with the numbers of the call that the first
+    candidate makes. A third place may still be the cause.
+
+    `EITHER_OF_ALL`: one of two candidates, and a training can read nothing else in the change.
+
+    `RAN_BEFORE_NAN`: the nearest changed line that ran before the first number that is not finite.
     """
 
     NAMED = "named"
@@ -243,25 +293,31 @@ class HowKnown(StrEnum):
 
 
 class ShownChange(Document):
-    """The part of the change that a report shows first, by its path in the repository."""
+    """The part of the change that a report shows first; paths are relative to the repository."""
 
     how: HowKnown
     hunks: Annotated[tuple[ChangedLines, ...], Field(min_length=1, max_length=2)]
 
     @property
     def places(self) -> str:
-        """As `train.py:12 and model.py:40`."""
+        """The changed places as text, such as `train.py:12 and model.py:40`."""
         return " and ".join(hunk.place for hunk in self.hunks)
 
     @property
     def candidates(self) -> bool:
-        """Whether it is several changes that ran, and not lines that moved, which are one."""
+        """Whether the hunks are separate candidates that all ran.
+
+        Several hunks with removed lines are code that was moved, which is one change.
+        """
         moved = any(hunk.removed for hunk in self.hunks)
         return self.how is HowKnown.RAN and len(self.hunks) > 1 and not moved
 
 
 class TraceRow(Document):
-    """A call of each trace, side by side around the point; empty where one has none there."""
+    """The calls of both traces at one place around the divergence, side by side.
+
+    `expected` or `observed` is empty if that trace has no call there. `here` marks the divergence.
+    """
 
     expected: Name = ""
     observed: Name = ""
@@ -271,31 +327,37 @@ class TraceRow(Document):
 
 
 class ChangedNumber(Document):
-    """A real number that one argument of two calls is given, as each of them wrote it."""
+    """A real number in an argument of both calls, as each trace wrote it."""
 
     before: Annotated[str, Field(max_length=MAX_NUMBER_CHARACTERS)]
     after: Annotated[str, Field(max_length=MAX_NUMBER_CHARACTERS)]
 
 
 class TraceFinding(Document):
-    """The first call at which two traced runs part.
+    """The first call at which two traced runs differ, or the `reason` why none is named.
 
-    `file` and `line` are the user's line; in the backward pass of torch's own operators it is
-    the `forward_place` alone that is known. `sentence` says all of it, without a full stop;
-    `remedy` what to do. `arguments` hold what differs of them (`real_numbers`: nothing else
-    does), `expected_operator` the other run's operator where that is another. `precision` says
-    which type of number takes the place of which. `absolute` and
-    `relative` say how far sampled outputs are apart; None where that is not known. `changed`
-    are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
-    ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
-    at which they part. `elsewhere`: another process made the value, or may have, whose lines nobody
-    saw run. `numbers` are those of the arguments of both calls, where `real_numbers` alone differ.
-    `given`: a number or a value came from outside torch, and nobody knows from whom.
-    `only_uses`: it is the first to read a value that was there before, or was made outside; or a
-    module of torch's makes it, and what that does may have been set elsewhere.
-    `draws`: of what they do there only one run draws from a generator.
-    `reason` is why no call is named. `changed_seeds` are those that the head
-    gives another number than the base commit does, whose number is the former value of each.
+    Text: `sentence` says everything, without a full stop; `remedy` says what to do; `notes` are
+    whole sentences.
+
+    Place: `call` is the call's number in the observed run. `file` and `line` are the user's line.
+    In the backward pass of torch's own operators only `forward_place` is known.
+
+    What differs: `arguments` shows the arguments that differ. `real_numbers` is true if these are
+    real numbers and nothing else; `numbers` then lists them. `expected_operator` is the operator of
+    the other run, if it is a different one. `precision` names the old and new number type.
+    `absolute` and `relative` are the distance between sampled outputs, or None if it is unknown.
+
+    Changes: `changed` are the hunks of the diff that ran up to this call, nearest first.
+    `changed_later` are those that ran after it or not at all. `changed_seeds` are seeds to which
+    the head gives a different number than the base commit; the former number is the `before` of
+    each.
+
+    Limits of the claim: `elsewhere` is true if another process made the value, or may have, and
+    nobody saw the lines that it ran. `given` is true if a number or value came from outside torch
+    and its source is unknown. `only_uses` is true if the call is only the first to read a value
+    that existed before or was made outside. It is also true if a module of torch makes the call,
+    because the module may have been configured elsewhere. `draws` is true if only one of the runs
+    draws from a generator there.
     """
 
     claim: Claim
@@ -332,39 +394,46 @@ class TraceFinding(Document):
 
     @property
     def names_a_call(self) -> bool:
-        """Whether a call is named."""
+        """Whether the traces differ at a known call."""
         return self.claim is not Claim.NOT_FOUND
 
     @property
     def failed(self) -> bool:
-        """Whether the trace could not answer; `sentence` says why."""
+        """Whether the traces could not answer the question; `sentence` says why.
+
+        Equal traces and an explained difference are answers.
+        """
         return self.reason not in {None, NoTrace.AGREE, NoTrace.EXPLAINED}
 
     @property
     def place(self) -> str:
-        """The line as `train.py:12`; empty where none is known."""
+        """The line in the form `train.py:12`, or an empty text if it is unknown."""
         return f"{self.file}:{self.line}" if self.file else ""
 
 
 MAX_TRIED: Final = 16
 MAX_RUNS: Final = 100
-# of a setting that helps: as many runs at least, and all of them equal
+# Nothing is concluded from fewer runs with a setting, even if all of them are equal.
 CERTAIN_RUNS: Final = 4
-# and as many pairs without it; where some of those are equal too, it takes more runs
+# Nor from fewer pairs of runs without it. If some of these pairs are equal too, more runs with the
+# setting are needed.
 CERTAIN_CONTROLS: Final = 3
-# how often a setting that does nothing may look as if it helped
+# the accepted probability that a setting without any effect looks as if it helped
 MOST_CHANCE: Final = 0.04
 FILLS: Final = (Setting.TORCH_FILL, Setting.HEAP_FILL)
 Count = Annotated[int, Field(ge=0, le=MAX_RUNS)]
 
 
 def chance_of(pairs: int, differing: int, runs: int) -> float:
-    """At most how likely this is of a setting that does nothing.
+    """Return an upper bound of the probability of this result for a setting without any effect.
 
-    `differing` of `pairs` without it differ, and `runs` with it are all equal. Of results with
-    probabilities q, a pair is equal with x = Σq², and k runs are with Σq^k, at most x^(k/2). So it
-    is at most C(n, d) (1 - x)^d x^(n - d + k/2), taken here at its largest: 3.5 % for three of
-    three pairs and four runs.
+    The result is that `differing` of the `pairs` without the setting differ, and that all `runs`
+    with it are equal.
+
+    Let the results of a run have probabilities q, and let x = Σq² be the probability that a pair is
+    equal. The probability that k runs are equal is Σq^k, which is at most x^(k/2). The whole result
+    is therefore at most C(n, d) (1 - x)^d x^(n - d + k/2). The function returns the maximum of this
+    over x. It is 3.5 % for three of three pairs and four runs.
     """
     equal = pairs - differing + runs / 2
     if not differing or not equal:
@@ -374,20 +443,23 @@ def chance_of(pairs: int, differing: int, runs: int) -> float:
 
 
 def runs_needed(pairs: int, differing: int) -> int:
-    """As many equal runs as the spread of the fault demands; more than `MAX_RUNS` for none."""
+    """Return how many equal runs prove that a setting helps, given the pairs without it.
+
+    Returns `MAX_RUNS + 1` if no permitted number of runs is enough.
+    """
     counts = range(CERTAIN_RUNS, MAX_RUNS + 1)
     fit = (runs for runs in counts if chance_of(pairs, differing, runs) <= MOST_CHANCE)
     return next(fit, MAX_RUNS + 1)
 
 
 class TriedSetting(Document):
-    """One setting moved alone, and runs with it that were compared with each other.
+    """One setting that was changed alone, and the runs with it, compared with each other.
 
-    `written` is what a user writes to have it. `agree` is whether they are equal to each other,
-    None where `problem` says why that is not known. `follows` says, of a fill of memory, whether
-    the result moves with what the memory is filled with; None where that was not seen. `slower` is
-    how many times as long a run takes (wall-clock time, the fastest with it over the fastest
-    without), None where none went to the training's end.
+    `written` is what a user writes to set it. `agree` says whether the runs are equal; it is None
+    if that is unknown, and `problem` says why. `follows` applies to a fill of memory: whether the
+    result changes with the value that memory is filled with, or None if that was not observed.
+    `slower` is the factor by which a run takes longer: the fastest wall-clock time with the setting
+    over the fastest without. It is None if no run reached the end of the training.
     """
 
     setting: Setting
@@ -400,22 +472,25 @@ class TriedSetting(Document):
 
     @property
     def helps(self) -> bool:
-        """Whether all runs with it were equal."""
+        """Whether all runs with this setting were equal."""
         return self.agree is True
 
     @property
     def telling(self) -> bool:
-        """Whether a fill shows that memory is read unwritten; of other settings, whether it helps.
+        """Whether the result points to a cause.
 
-        A fill that makes runs agree and does not show in the result only moved something else.
+        For a fill, that takes a result that changes with the filled value: then the training reads
+        memory that nobody wrote. A fill that makes the runs equal without this only moved something
+        else. Any other setting points to a cause if it helps.
         """
         return self.helps and (self.setting not in FILLS or self.follows is True)
 
 
 class TriedSettings(Document):
-    """All that were tried, in order; `untried` are those that the budget of time left no room for.
+    """All settings that were tried, in order, with the pairs of runs that had none of them.
 
-    `pairs` of runs without any of them were compared, of which `differing` were not equal.
+    `differing` of these `pairs` were not equal. `untried` names the settings for which the time
+    budget left no room.
     """
 
     tried: Annotated[tuple[TriedSetting, ...], Field(max_length=MAX_TRIED)] = ()
@@ -425,16 +500,22 @@ class TriedSettings(Document):
 
     @property
     def helping(self) -> TriedSetting | None:
-        """The setting that helps for certain, the one that tells most; None where chance may."""
+        """The setting that certainly helps, or None.
+
+        If several do, a setting that points to a cause comes first.
+        """
         certain = [trial for trial in self.tried if self.is_certain(trial)]
         return next(iter((*(trial for trial in certain if trial.telling), *certain)), None)
 
     def is_certain(self, setting: TriedSetting) -> bool:
-        """Whether chance hardly makes it look so."""
+        """Return whether a setting helps, and chance is too unlikely to explain the result."""
         return setting.helps and setting.runs >= runs_needed(*self.without(setting))
 
     def without(self, setting: TriedSetting) -> tuple[int, int]:
-        """Pairs of runs that do not have this setting, and how many of them differ."""
+        """Return the number of pairs of runs without this setting, and how many of them differ.
+
+        A trial of another setting counts as one more pair, since its runs do not have this setting.
+        """
         others = [
             other
             for other in self.tried
@@ -445,5 +526,8 @@ class TriedSettings(Document):
 
 
 def _of_one_kind(left: TriedSetting, right: TriedSetting) -> bool:
-    """Two fills that both help are no contradiction."""
+    """Return whether both are fills of memory and `right` helps too.
+
+    Such a trial does not show what happens without a fill, so it is no control for `left`.
+    """
     return left.setting in FILLS and right.setting in FILLS and right.helps

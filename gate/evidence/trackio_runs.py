@@ -1,10 +1,10 @@
-"""Metrics from a run of trackio, without its client.
+"""Read the metrics of a trackio run, without its client.
 
-Asked for lines (`TRACKIO_STORAGE_MODE=jsonl`), the client writes `inbox/WRITER/NUMBER.jsonl` in its
-folder, a few steps a file, each of them whole when it appears: its own `fragments.py`, version 1.
-A line is an object with its `kind`, the run's `run_id`, a `step` and the `metrics`; NaN and
-infinity are text, by the names that JSON's readers know. The client's SQLite file is not read: its
-last pages may be in a second file.
+With `TRACKIO_STORAGE_MODE=jsonl` the client writes files `inbox/WRITER/NUMBER.jsonl` in its folder.
+Each has a few steps and is complete when it appears (the client's `fragments.py`, version 1). A
+line is an object with its `kind`, the run's `run_id`, a `step` and the `metrics`. NaN and infinity
+are written as text, with the names that JSON readers know. The client's SQLite file is not read,
+because its last pages may be in a second file.
 """
 
 from __future__ import annotations
@@ -36,18 +36,21 @@ LINES_HINT: Final = (
 def trackio_metrics(
     files: Files, folder: Path, shown: str, keys: tuple[str, ...], *, required: bool = True
 ) -> ReadMetrics:
-    """Each logged number whose name matches one of the patterns, as `trackio.<name>` in float64.
+    """Return each logged number whose name matches a pattern, as `trackio.<name>` in float64.
 
-    Objects and lists are flattened as those of a metrics file are. Text, media, and what is too
-    deep, wide or many, is passed over by name; what the client notes of the machine is not read.
-    Raises `EvidenceError` for a damaged file, a step that comes twice, several runs and, where one
-    is `required`, for a folder without a run or without a matching number.
+    Objects and lists are flattened like those of a metrics file. Text, media and values that are
+    nested too deep, too wide or too many are skipped, and listed by name. What the client notes
+    about the machine is not read.
+
+    Raises `EvidenceError` for a damaged file, a repeated step and several runs. If metrics are
+    `required`, raises `MissingOutputError` if there is no run or no matching number.
     """
     numbers = ClientNumbers(MetricSource.TRACKIO, shown, keys)
     fragments, runs, left = _fragments(files, folder, shown), set[str](), MAX_LINES_BYTES
     for path in fragments:
         name = plain_text(f"{shown}/{path.relative_to(folder)}")
         with open_untrusted(files, path, name, max_bytes=max(left, 1)) as opened:
+            # one limit for all files together
             left -= opened.size_bytes
             for where, line in _lines(opened):
                 record = _metric(opened, where, line)
@@ -64,7 +67,7 @@ def trackio_metrics(
 
 
 def _fragments(files: Files, folder: Path, shown: str) -> list[Path]:
-    """The files of each writer, in the order in which it numbered them."""
+    """Return the files of each writer, in the order of their numbers."""
     fragments = [
         folder / INBOX / writer / name
         for writer in logged_names(files, folder / INBOX, f"{shown}/{INBOX}")
@@ -85,15 +88,16 @@ def _lines(opened: UntrustedFile) -> Iterator[tuple[str, bytes]]:
 def _metric(
     opened: UntrustedFile, where: str, line: bytes
 ) -> tuple[str, int, dict[str, object]] | None:
-    """Run, step and values of a line; None for one of another kind."""
+    """Return run, step and values of a line, or None for a line of another kind."""
     record = parse_json(line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES)
     if not isinstance(record, dict) or record.get("v") != VERSION:
         raise opened.fault(f"{where} is not a record of trackio, version {VERSION}")
     if record.get("kind") != METRIC:
         return None
-    # the name stands for a run that has no identity
+    # a run without an id is identified by its name
     run = record.get("run_id") or record.get("run")
     step, logged = record.get("step"), record.get("metrics")
+    # `bool` is a subclass of `int`, and not a step
     if not isinstance(run, str) or type(step) is not int or not isinstance(logged, dict):
         raise opened.fault(f"{where} has no run, no integer step or no metrics")
     return run, step, logged
@@ -105,7 +109,10 @@ def _numbers(logged: dict[str, object], values: FlatValues) -> Iterator[tuple[st
 
 
 def _with_non_finite(value: object) -> object:
-    """The value with the numbers that the client wrote as text; `parse_json` bounds its depth."""
+    """Return the value with NaN and infinities, which the client writes as text, as numbers.
+
+    The recursion is safe because `parse_json` has limited the depth.
+    """
     if isinstance(value, str):
         return NON_FINITE.get(value, value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What makes a run's evidence useless for every comparison."""
+"""Refuse runs whose evidence cannot be used for any comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gate.system.machine import GpuMissed
 from gate.text.phrases import joined
 from gate.training.runs import rank_on, told_nodes
 
-# between the word to go and the gate's own look at the clock, and the other way round at the end
+# Tolerance at both ends: the gate's look at the clock and the start or the end of the run are not
+# the same moment.
 CLOCK_SECONDS = 2.0
 SHOWN_RANKS = 8
 
@@ -21,11 +22,14 @@ SHOWN_RANKS = 8
 def refuse_unusable(
     run: RunEvidence, settings: GateSettings, missed: GpuMissed | None = None
 ) -> None:
-    """Refuse a run that overrode settings where they say `fail`, or used the wrong device.
+    """Raise an error for a run whose evidence cannot be compared.
 
-    A GPU that was asked for and not used would make every later comparison meaningless. `missed`
-    says why it was not, where that is known. Refused are files of another run too: of two runs that
-    were read from the same files, nobody would see a difference.
+    Raises `EvidenceError` if the files belong to another run, if ranks have different packages, or
+    if settings were overridden and determinism.on_override is `fail`. If two runs were read from
+    the same files, nobody would see a difference between them.
+
+    Raises `RunError` if train.device is cuda and the training ran on the CPU, because every later
+    comparison would be meaningless. `missed` says why the GPU was not used, if that is known.
     """
     _refuse_other_run(run)
     _refuse_unlike_ranks(run, settings.environment.ignore)
@@ -44,7 +48,10 @@ def refuse_unusable(
 
 
 def _refuse_unlike_ranks(run: RunEvidence, ignored: Sequence[str]) -> None:
-    """One training has one version of what its ranks compute with; `ignored` are patterns."""
+    """Raise `EvidenceError` if ranks imported different versions of a package.
+
+    `ignored` are the patterns of packages that do not count.
+    """
     nodes = told_nodes({record.rank: record.node for record in run.ranks})
     for unlike in run.environment.unlike_ranks:
         moves = [words for name, words in unlike.versions.items() if not is_ignored(name, ignored)]
@@ -63,7 +70,10 @@ def _refuse_unlike_ranks(run: RunEvidence, ignored: Sequence[str]) -> None:
 
 
 def _refuse_other_run(run: RunEvidence) -> None:
-    """A run's first step was made while it was going; a container may have another clock."""
+    """Raise `EvidenceError` if the first step was not taken while the run was in progress.
+
+    Runs in a container are not checked, because a container may have a different clock.
+    """
     record, stepped = run.run, run.first_step_clock_seconds
     if stepped is None or not record.clock_seconds or record.isolation.image:
         return

@@ -1,9 +1,10 @@
-"""Metrics from an offline run of Weights & Biases, without its client; nothing of it is executed.
+"""Read the metrics of an offline Weights & Biases run, without its client; nothing is executed.
 
-The file `run-ID.wandb` is a log as LevelDB writes one (its `doc/log_format.md`), behind a header of
-seven bytes: `:W&B`, a magic number and a version. It is blocks of 32 KiB; a record that does not
-fit is in pieces. Each piece has a checksum (CRC-32 of its type and data), a length of two bytes and
-its type. Together they are a message `Record` of `wandb_internal.proto`.
+The file `run-ID.wandb` is a log in LevelDB's format (its `doc/log_format.md`) after a header of
+seven bytes: `:W&B`, a magic number and a version. The log consists of blocks of 32 KiB, and a
+record that does not fit is split into pieces. Each piece has a checksum (CRC-32 of its type and
+data), a length of two bytes and its type. The data of all pieces is a message `Record` of
+`wandb_internal.proto`.
 
 Fields by number: a record may have a history (2), which has items (1) and a step (2) with a number
 (1); an item has a key (1) or the parts of a nested key (2), and its value as JSON (16).
@@ -40,14 +41,15 @@ MAGIC: Final = 0xBEE1
 PIECE_HEADER: Final = struct.Struct("<IHB")
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 BEGINS: Final = frozenset((FULL, FIRST))
-# a record of a few thousand numbers; longer ones (configuration, summaries) are passed over
+# enough for a record of a few thousand numbers; longer records (configuration, summaries) are
+# skipped
 MAX_RECORD_BYTES: Final = 256 * 1024
 MAX_PIECES: Final = 2_000_000
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
-# the field of a record, and how it is written
+# number and wire type of the field with the history
 HISTORY: Final = (2, BYTES)
 RUN_FOLDERS: Final = ("offline-run-", "run-")
-# of the client itself: the step, which the record has too, and times
+# keys of the client itself begin with this: times, and the step, which the record has too
 OWN_KEYS: Final = "_"
 CUT_HINT: Final = "End the run with `run.finish()`; a process that is killed leaves half a record."
 OFFLINE_HINT: Final = (
@@ -59,12 +61,13 @@ OFFLINE_HINT: Final = (
 def wandb_metrics(
     files: Files, folder: Path, shown: str, keys: tuple[str, ...], *, required: bool = True
 ) -> ReadMetrics:
-    """Each logged number whose name matches one of the patterns, as `wandb.<name>` in float64.
+    """Return each logged number whose name matches a pattern, as `wandb.<name>` in float64.
 
-    Objects and lists are flattened as those of a metrics file are. Text, media, and what is too
-    long, deep, wide or many, is passed over by name.
-    Raises `EvidenceError` for a damaged file, a step that comes twice, several runs and, where one
-    is `required`, for a folder without a run or without a matching number.
+    Objects and lists are flattened like those of a metrics file. Text, media and values that are
+    too long, nested too deep, too wide or too many are skipped, and listed by name.
+
+    Raises `EvidenceError` for a damaged file, a repeated step and several runs. If metrics are
+    `required`, raises `MissingOutputError` if there is no run or no matching number.
     """
     run_files = _run_files(files, folder, shown)
     if len(run_files) > 1:
@@ -83,7 +86,10 @@ def wandb_metrics(
 
 
 def _run_files(files: Files, folder: Path, shown: str) -> list[Path]:
-    """The logs of runs, in the order of their folders; `latest-run` is a link to one of them."""
+    """Return the log files of all runs, in the order of their folders.
+
+    `latest-run` is a link to one of the folders, and is ignored.
+    """
     paths = []
     for name in logged_names(files, folder, shown):
         if name.startswith(RUN_FOLDERS) and files.link_target(folder / name) is not None:
@@ -97,7 +103,7 @@ def _run_files(files: Files, folder: Path, shown: str) -> list[Path]:
 
 
 def _numbers(opened: UntrustedFile, values: FlatValues) -> Iterator[tuple[int, str, float, str]]:
-    """Step, name, number and place of everything that was logged, in the order of the file."""
+    """Yield step, name, number and place of everything that was logged, in file order."""
     for offset, data, whole in log_records(opened):
         where = f"the record at byte {offset}"
         if not whole:
@@ -109,15 +115,16 @@ def _numbers(opened: UntrustedFile, values: FlatValues) -> Iterator[tuple[int, s
                 if (number, wire) == HISTORY:
                     for step, key, value in _history(history, values):
                         yield step, key, value, where
+        # `json.loads` recurses, and the run chose how deep its values are nested
         except (MalformedEventError, ValueError, OverflowError, RecursionError) as error:
             raise opened.fault(f"{where} is not a record of the client") from error
 
 
 def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes, bool]]:
-    """Offset and data of each record, and whether that is all of it: of a long one, the first part.
+    """Yield offset and data of each record, and whether the data is complete.
 
-    Raises `EvidenceError` for another header, a wrong checksum, a piece out of order, or a file
-    that ends inside a record.
+    Only the first part of a long record is returned. Raises `EvidenceError` for an unknown header,
+    a wrong checksum, a piece out of order, and a file that ends inside a record.
     """
     head = opened.read_at(0, min(FILE_HEADER.size, opened.size_bytes))
     if len(head) < FILE_HEADER.size or FILE_HEADER.unpack(head)[:2] != (IDENT, MAGIC):
@@ -126,17 +133,20 @@ def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes, bool]]:
     for _ in range(MAX_PIECES):
         left = BLOCK_BYTES - offset % BLOCK_BYTES
         if left < PIECE_HEADER.size:
-            # too little for a header: zeros up to the next block
+            # too small for a header, so it is filled with zeros up to the next block
             offset += left
         if offset >= opened.size_bytes:
             if began >= 0:
                 raise opened.fault(f"the record at byte {began} is truncated", hint=CUT_HINT)
             return
         kind, data, end = _piece(opened, offset)
+        # A record may begin only outside another one, and continue only inside. Anything else means
+        # that data is missing.
         if (kind in BEGINS) != (began < 0):
             raise opened.fault(f"the piece at byte {offset} is out of order", hint=CUT_HINT)
         began = offset if began < 0 else began
         length += len(data)
+        # a long record is kept only up to the limit, so that memory is bounded
         record += data[: MAX_RECORD_BYTES - len(record)]
         if kind in {FULL, LAST}:
             yield began, bytes(record), length <= MAX_RECORD_BYTES
@@ -146,7 +156,7 @@ def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes, bool]]:
 
 
 def _piece(opened: UntrustedFile, offset: int) -> tuple[int, bytes, int]:
-    """Type and data of the piece at `offset`, and where it ends."""
+    """Return type and data of the piece at `offset`, and the offset after it."""
     rest = min(BLOCK_BYTES - offset % BLOCK_BYTES, opened.size_bytes - offset)
     if rest < PIECE_HEADER.size:
         raise opened.fault(f"the record at byte {offset} is truncated", hint=CUT_HINT)
@@ -161,7 +171,7 @@ def _piece(opened: UntrustedFile, offset: int) -> tuple[int, bytes, int]:
 
 
 def _begins_history(part: bytes) -> bool:
-    """Whether the first part of a record has something that was logged."""
+    """Return whether the first part of a record contains logged values."""
     with suppress(MalformedEventError):
         return any(
             protobuf_field[:2] == HISTORY for protobuf_field in protobuf_fields(part, cut=True)
@@ -170,7 +180,7 @@ def _begins_history(part: bytes) -> bool:
 
 
 def _history(message: bytes, values: FlatValues) -> Iterator[tuple[int, str, float]]:
-    """Step, name and value of each number of one call of `run.log`."""
+    """Yield step, name and value of each number in one call of `run.log`."""
     step, items = 0, []
     for number, wire, _, data in protobuf_fields(message):
         if (number, wire) == (1, BYTES):

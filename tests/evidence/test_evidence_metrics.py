@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from each_row import each_row
+from evidence_cases import evidence_of
 from harness_folder import exact, step_line
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,14 @@ from gate.evidence.metric_series import (
     output_metrics,
     printed_numbers,
 )
-from gate.evidence.run_evidence import MetricSeries, MetricSource
+from gate.evidence.run_evidence import (
+    MAX_PASSED_OVER,
+    MetricSeries,
+    MetricSource,
+    PassedOver,
+    RunEvidence,
+    WhyPassedOver,
+)
 from gate.system.files.files import LocalFiles
 
 
@@ -270,3 +278,13 @@ def test_every_float_comes_through_a_series_bit_for_bit(numbers: list[float]) ->
 def test_numbers_that_a_script_prints_are_known_by_their_names(line: str, names: list[str]) -> None:
     passed = printed_numbers(f"\xe9\n{line}\n".encode("latin-1"))
     assert [value.name for value in passed] == names
+
+
+def test_a_run_holds_what_every_source_of_metrics_passed_over() -> None:
+    passed = tuple(
+        PassedOver(source=source, name=f"key {number}", why=WhyPassedOver.TEXT)
+        for source in MetricSource
+        for number in range(MAX_PASSED_OVER)
+    )
+    run = RunEvidence.model_validate(dict(evidence_of()) | {"passed_over": passed})
+    assert run.passed_over == passed

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from each_row import each_row
+
+from gate.harness.lifecycle.preemption import ranks_here
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness
@@ -138,3 +141,21 @@ def test_an_optimizer_that_begins_later_leaves_the_digest_of_the_weights_as_it_w
     ]
     assert [border["optimizers"] for border in borders] == [2, 1]
     assert borders[0]["parameters"] == borders[1]["parameters"]
+
+
+@each_row(
+    ("world_size", "local", "expected"),
+    [
+        (8, "2", 2),
+        (8, "", 8),
+        (8, "8", 8),
+        (1, "2", 1),
+        (8, "0", 8),
+        (8, "two", 8),
+        (8, "9" * 9, 8),
+    ],
+)
+def test_a_rank_waits_for_those_of_its_own_machine(
+    world_size: int, local: str, expected: int
+) -> None:
+    assert ranks_here(world_size, {"LOCAL_WORLD_SIZE": local}) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,3 +77,36 @@ def test_a_run_ends_where_it_is_asked_to(
         counts[line["optimizer"]] = counts.get(line["optimizer"], 0) + 1
     assert counts == taken
     assert ended.stdout.count("evaluated") == evaluated
+
+
+# As TensorBoard's: what is added waits in a queue until somebody flushes it.
+WRITER = """
+class EventFileWriter:
+    def __init__(self, path):
+        self.path, self.waiting = path, []
+    def add(self, text):
+        self.waiting.append(text)
+    def flush(self):
+        with open(self.path, "a") as file:
+            file.write(" ".join(self.waiting))
+        self.waiting = []
+"""
+LOGS = f"""{START}
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+writer = EventFileWriter("events")
+for step in range(1, 9):
+    writer.add(str(step))
+    update(one, first)
+"""
+
+
+@pytest.mark.parametrize(("max_steps", "written"), [("3", "1 2 3"), ("50", "1 2 3 4 5 6 7 8")])
+def test_events_that_wait_for_a_flush_are_written_at_the_end(
+    harness: Harness, tmp_path: Path, max_steps: str, written: str
+) -> None:
+    package = tmp_path / "tensorboard" / "summary" / "writer"
+    package.mkdir(parents=True)
+    (package / "event_file_writer.py").write_text(WRITER)
+    ended = harness.run(LOGS, python_path=str(tmp_path), REPRO_GATE_MAX_STEPS=max_steps)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.out.with_name("events").read_text() == written

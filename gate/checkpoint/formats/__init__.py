@@ -1,1 +1,1 @@
-"""Readers of saved files, without trusting a byte of them."""
+"""Read saved files of each format, without trusting a byte of them."""

@@ -1,12 +1,13 @@
-"""A folder of `torch.distributed.checkpoint`, read without torch.
+"""Read a folder of `torch.distributed.checkpoint` without torch.
 
-It is a pickle of `Metadata`: `state_dict_metadata` (each name's chunks, or that it is bytes),
-`storage_data` (where each chunk lies) and `planner_data` (the nested keys that each name stands
-for). Ids and paths in it are left out. Source: `torch/distributed/checkpoint/metadata.py` and
-`filesystem.py` of torch 2.13.
+The file `.metadata` is a pickle of `Metadata`: `state_dict_metadata` (each name's chunks, or that
+it is an object), `storage_data` (the place of each chunk) and `planner_data` (the nested keys that
+each name stands for). Ids and paths in it are left out.
 
-Each range that `.metadata` names is a `torch.save` archive of its own: of a chunk of a tensor, or
-of an object. Source: `torch/distributed/checkpoint/filesystem.py` of torch 2.13.
+Each range that `.metadata` names is a `torch.save` archive of its own. It contains one chunk of a
+tensor, or an object.
+
+Source: `torch/distributed/checkpoint/metadata.py` and `filesystem.py` of torch 2.13.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from gate.checkpoint.untrusted_files import (
 from gate.text.untrusted_text import short_text
 
 PACKAGE = "torch.distributed.checkpoint."
-# Whose objects `.metadata` holds; sizes and dtypes are none.
+# the classes of the objects in `.metadata`; sizes and dtypes are plain values
 KNOWN_MAKERS: Final = PATHS | {
     *(f"{PACKAGE}metadata:{name}" for name in (
         "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta",
@@ -63,7 +64,7 @@ Sizes = tuple[int, ...]
 
 
 class FileRange(NamedTuple):
-    """Where a chunk lies: a range of a file of the folder."""
+    """The place of a chunk: a range of a file in the folder."""
 
     file: str
     offset: int
@@ -71,7 +72,7 @@ class FileRange(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A box of a tensor, and where it lies."""
+    """A box of a tensor, and its place."""
 
     offsets: Sizes
     sizes: Sizes
@@ -79,7 +80,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkedTensor(NamedTuple):
-    """A tensor in pieces."""
+    """A tensor that is saved in chunks."""
 
     path: str
     dtype: str
@@ -88,7 +89,7 @@ class ChunkedTensor(NamedTuple):
 
 
 class SavedObject(NamedTuple):
-    """Anything else: an object that was saved on its own."""
+    """Any other value: an object that is saved alone."""
 
     path: str
     place: FileRange
@@ -99,7 +100,7 @@ Places = dict[tuple[str, Sizes | None], FileRange]
 
 
 def read_metadata(data: bytes) -> list[Entry]:
-    """Every entry under the path that it has in one file.
+    """Return every entry, at the path that it would have in a single file.
 
     Raises `StateError` for invalid metadata.
     """
@@ -115,8 +116,8 @@ def read_metadata(data: bytes) -> list[Entry]:
             entries.append(SavedObject(path, _taken(places, name, None)))
         else:
             entries.append(_tensor(name, path, node, places))
-    # each entry has taken its places out; what is left was placed for nothing and would not be
-    # hashed
+    # Every entry has removed its places. A place that is left belongs to no entry, and its bytes
+    # would not be hashed.
     if places:
         name = min(name for name, _ in places)
         raise fault(f"places {short_text(name)}, which is not part of the state")
@@ -124,7 +125,10 @@ def read_metadata(data: bytes) -> list[Entry]:
 
 
 def _check_makers(pickle: Machine) -> None:
-    """Torch loads this file without a look at what it calls, and most of it is in no leaf."""
+    """Refuse metadata with objects of unknown classes.
+
+    Torch loads this file without checking what it calls, and most of its content is in no leaf.
+    """
     makers = {node.made_by for node in pickle.objects} - KNOWN_MAKERS
     names = {node.shown for node in pickle.names if node.module not in PLAIN_MODULES}
     unknown = sorted(makers | (names - KNOWN_MAKERS))
@@ -155,7 +159,7 @@ def _tensor(name: str, path: str, node: object, places: Places) -> ChunkedTensor
 
 
 def _dtype(name: str, node: object) -> str:
-    """Of the properties only this one counts; they come as a tuple or by their names."""
+    """Return the dtype from the properties, a tuple or a map; nothing else in them counts."""
     match node:
         case OpaqueNode(states=[(GlobalNode(module="torch", name=dtype), *_)]):
             pass
@@ -187,7 +191,7 @@ def _places(node: MapNode) -> Places:
 
 
 def _place(name: str, info: dict[str, object]) -> FileRange:
-    # undoing a transform means running its decoder, whose name the run has written
+    # Undoing a transform would run a decoder that the run has named.
     if info.get("transform_descriptors"):
         raise fault(
             f"{short_text(name)} was transformed when it was written (compressed or encrypted)",
@@ -195,7 +199,7 @@ def _place(name: str, info: dict[str, object]) -> FileRange:
         )
     match info.get("relative_path"), info.get("offset"), info.get("length"):
         case (str() as file, int() as offset, int() as length):
-            # the metadata was written by the run: a path in it could lead anywhere (CWE-22)
+            # The run wrote this path, so it could lead anywhere (CWE-22).
             if not is_plain_name(file):
                 raise fault(f"points to {short_text(file)}, which is not a file in its folder")
             if not 0 <= offset < MAX_INTEGER or not 0 <= length < MAX_INTEGER:
@@ -212,7 +216,10 @@ def _taken(places: Places, name: str, offsets: Sizes | None) -> FileRange:
 
 
 def _paths(node: object) -> dict[str, str]:
-    """Names are flattened nested keys; the planner remembers which."""
+    """Return the path of each name.
+
+    A name is the nested keys joined by dots. The planner's data has the keys themselves.
+    """
     if not isinstance(node, MapNode):
         return {}
     paths: dict[str, str] = {}
@@ -220,7 +227,7 @@ def _paths(node: object) -> dict[str, str]:
         if not isinstance(keys, tuple) or not keys:
             raise fault(f"{short_text(name)} has invalid keys")
         paths[name] = "".join(_key_part(name, key) for key in keys)
-        # tensors are loaded by this name; by other keys it would be another tensor's
+        # Torch loads tensors by this name. Different keys would give the path of another tensor.
         if ".".join(map(str, keys)) != name:
             raise fault(f"{short_text(name)} has the keys of another name")
     return paths
@@ -229,7 +236,7 @@ def _paths(node: object) -> dict[str, str]:
 def _key_part(name: str, key: object) -> str:
     if isinstance(key, str):
         return text_part(key)
-    # not `isinstance`: True is an integer to that, and would be the name `[True]`
+    # `isinstance` would accept True, which would become the name `[True]`
     if type(key) is int and 0 <= key < MAX_INTEGER:
         return f"[{key}]"
     raise fault(f"{short_text(name)} has a key that is neither text nor a position")
@@ -240,7 +247,10 @@ def _is_a(node: object, name: str) -> bool:
 
 
 def _fields(node: object, name: str) -> dict[str, object]:
-    """The attributes of an object of a class of torch's."""
+    """Return the attributes of an object of a torch class.
+
+    Raises `StateError` if it is not of that class, or has anything besides attributes.
+    """
     if _is_a(node, name):
         match node:
             case OpaqueNode(
@@ -257,7 +267,7 @@ def _map(node: object, name: str) -> MapNode:
 
 
 def _named(node: MapNode) -> list[tuple[str, object]]:
-    """The pairs of a map whose keys are distinct texts of a bounded length."""
+    """Return the pairs of a map whose keys are distinct texts."""
     pairs = [(key, value) for key, value in node.pairs if isinstance(key, str)]
     if len(pairs) != len(node.pairs) or len({key for key, _ in pairs}) != len(pairs):
         raise fault("has a map with a key that is not text or occurs twice")
@@ -280,10 +290,10 @@ HINT = "Save the whole checkpoint again, into an empty folder, and let all ranks
 
 
 def read_distributed(folder: UntrustedFolder) -> tuple[StateContent, set[str]]:
-    """All entries of the checkpoint, and the names of the files that it consists of.
+    """Return all entries of the checkpoint, and the names of its files.
 
-    Raises `EvidenceError` for shards that are missing or too many, and for chunks that are not
-    what the metadata says.
+    Raises `EvidenceError` for missing or unexpected shards, and for chunks that differ from the
+    metadata.
     """
     opened = folder.open(METADATA)
     if opened.size_bytes > MAX_METADATA_BYTES:
@@ -301,6 +311,7 @@ def read_distributed(folder: UntrustedFolder) -> tuple[StateContent, set[str]]:
             leaves += below(entry.path, _saved(shards, entry.place, entry.path).leaves)
         else:
             leaves.append(_tensor_leaf(opened, shards, entry))
+        # checked after every entry, so that memory stays bounded while the shards are read
         if len(leaves) > MAX_VISITS:
             raise folder.fault(f"holds more than {MAX_VISITS:,} values")
     content = StateContent(shown=folder.shown, format=FORMAT, leaves=tuple(leaves))
@@ -314,7 +325,7 @@ def _entry_places(entry: Entry) -> list[FileRange]:
 
 
 def _refuse_overlaps(opened: UntrustedFile, places: list[FileRange]) -> None:
-    """Each byte belongs to one entry, so that reading all of them is reading the files once."""
+    """Refuse entries that share bytes, so that reading all entries reads each file only once."""
     for left, right in pairwise(sorted(places)):
         if left.file == right.file and right.offset < left.offset + left.length:
             raise opened.fault(f"has overlapping entries in {short_text(left.file)}", hint=HINT)
@@ -327,7 +338,8 @@ def _open_shards(folder: UntrustedFolder, names: set[str]) -> dict[str, Untruste
         raise folder.fault(
             f"shard {short_text(min(missing))} is missing, which {METADATA} names", hint=HINT
         )
-    # left by an earlier save with more ranks; the metadata of the last save hides that it is there
+    # An earlier save with more ranks leaves such a shard. The metadata of the last save does not
+    # show it.
     extra = {name for name in present if name.endswith(SHARD_SUFFIX)} - names
     if extra:
         raise folder.fault(
@@ -361,7 +373,8 @@ def _chunk_source(
 ) -> TensorSource:
     content = _saved(shards, chunk.place, tensor.path)
     match content.leaves:
-        # dotted names in a pattern are compared, plain ones bound: dtype and sizes have to be these
+        # In a `case` pattern, dotted names are compared and plain ones bound. So dtype and sizes
+        # have to be equal.
         case (TensorLeaf("", tensor.dtype, chunk.sizes, source),):
             return _in_whole_file(source)
     raise shards[chunk.place.file].fault(
@@ -371,7 +384,7 @@ def _chunk_source(
 
 
 def _in_whole_file(source: TensorSource) -> TensorSource:
-    """The place in the shard itself, so that neighbours can be read together."""
+    """Return a source that refers to the shard itself, so that neighbours can be read together."""
     if isinstance(source, FileSpan) and isinstance(source.opened, FilePart):
         part = source.opened
         return FileSpan(part.whole, part.start + source.start, source.size_bytes)

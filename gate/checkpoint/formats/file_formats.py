@@ -1,4 +1,4 @@
-"""Reads one saved file of any known format, detected by its content and never by its name."""
+"""Read one saved file of any known format, which is detected by content and never by name."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ from gate.text.strict_json import parse_json
 
 FORMAT = "JSON"
 MAX_JSON_BYTES = 64 * 1024 * 1024
-# The vocabulary of a language model has more: as a file it is better compared by its bytes.
+# A language model's vocabulary has more values than this. Such a file is better compared by its
+# bytes.
 MAX_VALUES = 300_000
 BEGINNINGS = (b"{", b"[")
 BLANKS = b" \t\r\n"
 
 
 def is_json(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is meant as an object or a list."""
+    """Return whether a file with this beginning looks like a JSON object or list."""
     return head.lstrip(BLANKS).startswith(BEGINNINGS)
 
 
 def read_json(opened: UntrustedFile) -> StateContent:
-    """Every value as a leaf; NaN and infinities count, since trainers write them.
+    """Return every value as a leaf, including NaN and infinities, which trainers write.
 
-    Raises `EvidenceError` (or `DocumentError`, which `open_untrusted` turns into one) naming the
-    file and what is wrong with it.
+    Raises `EvidenceError` naming the file and what is wrong with it, or `DocumentError`, which
+    `open_untrusted` turns into one.
     """
     if opened.size_bytes > MAX_JSON_BYTES:
         raise opened.fault(f"JSON larger than {MAX_JSON_BYTES:,} bytes")
     data = opened.read_at(0, opened.size_bytes)
-    # counted before anything is built of it: an empty list costs two bytes here and 56 there
+    # Count before parsing: an empty list takes two bytes in the file and 56 in memory.
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
         raise opened.fault(f"JSON with more than {MAX_VALUES:,} values")
-    # trainers write NaN as a word that JSON does not have; refusing it would hide a diverged loss
+    # trainers write the word NaN, which JSON lacks; refusing it would hide a diverged loss
     value = parse_json(data, opened.shown, max_bytes=MAX_JSON_BYTES, non_finite=True)
     try:
         leaves = tuple(node_leaves(_node(value), no_storages))
@@ -57,7 +58,7 @@ def read_json(opened: UntrustedFile) -> StateContent:
 
 
 def _node(value: object) -> object:
-    """Objects as maps; the parser has bounded how deep they are nested."""
+    """Return JSON objects as maps; the parser has limited their nesting."""
     if isinstance(value, dict):
         return MapNode([(key, _node(item)) for key, item in value.items()])
     return [_node(item) for item in value] if isinstance(value, list) else value
@@ -71,19 +72,19 @@ RAW_NOTE = "its format is unknown, so its bytes were compared as they are"
 
 
 class UnknownContent(Enum):
-    """What to do with a file whose content is not understood."""
+    """What to do with a file whose content is not understood: refuse it, or compare its bytes."""
 
     REFUSE = "refuse"
     BYTES = "bytes"
 
 
 def read_file(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
-    """The leaves of a file.
+    """Return the leaves of a file.
 
-    A file that claims to be a state and is broken is always an error, as is one that cannot be
-    understood under `REFUSE`: `EvidenceError`, or `DocumentError` for JSON.
+    Raises `EvidenceError` (or `DocumentError` for JSON) for a file of a known format that is
+    broken. Under `REFUSE`, a file of unknown content is an error too.
     """
-    # by content and never by name, which is whatever the script chose
+    # detect by content, because the script chooses the names
     head = opened.read_at(0, min(HEAD_BYTES, opened.size_bytes))
     if head[:2] in HEADS:
         return read_legacy_file(opened) if is_legacy_file(head) else _read_pickle(opened)
@@ -91,7 +92,7 @@ def read_file(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
         return _read_zip(opened, unknown)
     if head.startswith(MAGIC):
         return read_npy(opened)
-    # the first eight bytes of safetensors are a length, which no text is
+    # the first eight bytes of safetensors are a length, which never looks like text
     if head[8:9] == b"{" and not _is_text(head[:8]):
         return read_safetensors(opened)
     if is_json(head):
@@ -100,14 +101,14 @@ def read_file(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
 
 
 def read_raw(opened: UntrustedFile, why: str) -> StateContent:
-    """The bytes of a file as the only leaf; the note says `why`."""
+    """Return the bytes of a file as the only leaf; the note says `why`."""
     span = FileSpan(opened, 0, opened.size_bytes)
     leaf = TensorLeaf("", RAW_DTYPE, (opened.size_bytes,), span)
     return StateContent(shown=opened.shown, format=RAW_FORMAT, leaves=(leaf,), notes=(why,))
 
 
 def _read_pickle(opened: UntrustedFile) -> StateContent:
-    """Every leaf of the pickled value.
+    """Return every leaf of the pickled value.
 
     Raises `EvidenceError` naming the file and what is wrong with it.
     """
@@ -141,7 +142,10 @@ def _read_zip(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
 
 
 def _read_json(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
-    """Text that only begins like JSON, or has keys without a plain name, is unknown content."""
+    """Return a JSON file's leaves; under `BYTES`, invalid JSON is unknown content.
+
+    That includes text that only begins like JSON, and keys that cannot be names.
+    """
     try:
         return read_json(opened)
     except (DocumentError, EvidenceError) as error:

@@ -1,12 +1,13 @@
-"""Opens a saved state of any known format, a file or a folder, detected by its content.
+"""Open a saved state of any known format, a file or a folder, which is detected by its content.
 
-Layout: a JSON object with `weight_map`, from the name of each tensor to that of the file in the
-same folder. Source: the documentation of Hugging Face's sharded checkpoints. What else the index
-holds (`metadata`, the total size) is left out: one file with the same weights has none of it.
+An index is a JSON object with `weight_map`, which maps the name of each tensor to the name of a
+file in the same folder. Source: the documentation of Hugging Face's sharded checkpoints. Everything
+else in the index (`metadata`, the total size) is left out, because a single file with the same
+weights has none of it.
 
-A folder is a map from the stem of each file's name to what the file holds. Weights in `model.*` or
-`pytorch_model.*`, in one file or in shards, are `/model`; a distributed checkpoint is what it would
-be in one file. Two files with one stem are told apart by their names.
+A folder is a map from the stem of each file's name to the content of the file. Weights in `model.*`
+or `pytorch_model.*`, in one file or in shards, are `/model`. A distributed checkpoint gives what a
+single file would give. If two files have the same stem, their full names are used.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from gate.text.untrusted_text import plain_text, short_text
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchivedFolder(UntrustedFolder):
-    """The files of `whole` below `prefix`, which ends with a slash or is empty.
+    """A folder in an archive: the files of `whole` below `prefix`.
 
-    `places` has start and size in bytes of each file by its name in the archive; the names are
-    plain and relative.
+    `prefix` ends with a slash or is empty. `places` maps the name of each file in the archive to
+    its start and size in bytes. The names are plain and relative.
     """
 
     whole: UntrustedFile
@@ -65,7 +66,7 @@ class ArchivedFolder(UntrustedFolder):
         return replace(self, prefix=f"{self.prefix}{name}/", shown=f"{self.shown}/{name}")
 
     def open(self, name: str, *, shown: str = "") -> UntrustedFile:
-        """As in `UntrustedFolder`; the archive stays open, so there is no limit to their number."""
+        """As in `UntrustedFolder`; no file is opened, so their number has no limit."""
         place = self.places.get(f"{self.prefix}{name}")
         if place is None or "/" in name:
             raise self.fault(f"{short_text(name)} is named, but no such file exists")
@@ -82,17 +83,17 @@ SHARD_HINT = "Save the whole checkpoint again, into an empty folder."
 
 
 def read_index(opened: UntrustedFile) -> dict[str, str] | None:
-    """The file of each tensor when a file is an index, None when it is something else.
+    """Return the file of each tensor if a file is an index, or None for any other file.
 
-    Raises `EvidenceError` for an index that points outside its folder, and `DocumentError` for one
-    that is no strict JSON.
+    Raises `EvidenceError` for an index that points outside its folder, and `DocumentError` for
+    invalid JSON.
     """
     if opened.size_bytes > MAX_JSON_BYTES or not is_json(
         opened.read_at(0, min(HEAD_BYTES, opened.size_bytes))
     ):
         return None
     data = opened.read_at(0, opened.size_bytes)
-    # so that other JSON is not parsed twice
+    # avoids parsing other JSON files twice
     if f'"{MAP_KEY}"'.encode() not in data:
         return None
     index = parse_json(data, opened.shown, max_bytes=MAX_JSON_BYTES, non_finite=True)
@@ -105,7 +106,7 @@ def _checked(opened: UntrustedFile, places: dict[object, object]) -> dict[str, s
     for name, file in places.items():
         if not isinstance(name, str) or not isinstance(file, str):
             raise opened.fault("its weight_map has a value that is not a name")
-        # the index was written by the run: a path in it could lead anywhere (CWE-22)
+        # The run wrote the index, so a path in it could lead anywhere (CWE-22).
         if not is_plain_name(file):
             raise opened.fault(
                 f"its weight_map points to {short_text(file)}, which is not a file in its folder"
@@ -117,9 +118,10 @@ def _checked(opened: UntrustedFile, places: dict[object, object]) -> dict[str, s
 
 
 def read_shards(folder: UntrustedFolder, places: dict[str, str], index_name: str) -> StateContent:
-    """The tensors of all shards together, as one file would hold them.
+    """Return the tensors of all shards together, as a single file would have them.
 
-    Raises `EvidenceError` for a shard or tensor that is missing, or there without being named.
+    Raises `EvidenceError` for a shard or tensor that is missing, or that is there and not in the
+    index.
     """
     present = set(folder.names())
     expected: dict[str, set[str]] = {}
@@ -135,7 +137,7 @@ def read_shards(folder: UntrustedFolder, places: dict[str, str], index_name: str
                 f"shard {short_text(shard)} is missing, which {short_text(index_name)} names",
                 hint=SHARD_HINT,
             )
-        # a shard of unknown content cannot be shown to hold the tensors that the index promises
+        # a shard of unknown content cannot prove that it has the tensors in the index
         content = read_file(folder.open(shard), UnknownContent.REFUSE)
         _compare(content.shown, expected[shard], content.leaves)
         leaves += content.leaves
@@ -147,7 +149,10 @@ def read_shards(folder: UntrustedFolder, places: dict[str, str], index_name: str
 
 
 def _refuse_left_overs(folder: UntrustedFolder, present: Iterable[str], shards: list[str]) -> None:
-    """A file numbered like the shards but not named by the index is one of another checkpoint."""
+    """Refuse a file that is numbered like the shards and not in the index.
+
+    It belongs to another checkpoint.
+    """
     matches = [match for match in map(NUMBERED.fullmatch, shards) if match]
     series = {(match["stem"], match["suffix"]) for match in matches}
     for name in sorted(set(present).difference(shards)):
@@ -174,7 +179,7 @@ MAX_DEPTH = 8
 FORMAT, TRAINER_FORMAT = "folder", "Hugging Face trainer folder"
 INDEX_SUFFIX = ".index.json"
 MODEL = "model"
-# Another name of the model's weights in one framework.
+# one framework's name for the model's weights
 OLD_MODEL = "pytorch_model"
 TRAINER_STATE = "trainer_state"
 
@@ -188,23 +193,22 @@ def open_state(
     max_bytes: int,
     unknown: UnknownContent = UnknownContent.REFUSE,
 ) -> Iterator[StateContent]:
-    """The leaves of a saved state; their bytes can be read while the body runs.
+    """Yield the leaves of a saved state; their bytes can be read while the body runs.
 
-    `shown` names it in every error, `max_bytes` is for all of its files together, and `unknown`
-    says what happens to files whose content is not understood. Raises `EvidenceError` saying what
-    is wrong with it.
+    `shown` is its name in errors. `max_bytes` limits all of its files together. `unknown` says what
+    happens to files whose content is not understood. Raises `EvidenceError` saying what is wrong.
     """
     is_folder = files.is_folder(path)
-    # the folder around a single file too: it may be an index of shards that lie beside it
+    # A single file's folder is opened too, because the file may be an index of shards beside it.
     where = path if is_folder else path.parent
     with open_untrusted_folder(files, where, shown, max_bytes=max_bytes) as folder:
         yield read_state(folder, None if is_folder else path.name, unknown)
 
 
 def read_state(folder: UntrustedFolder, name: str | None, unknown: UnknownContent) -> StateContent:
-    """The leaves of a file of a folder, or of all that is in it where `name` is None.
+    """Return the leaves of one file in a folder, or of the whole folder if `name` is None.
 
-    Raises what `open_state` raises.
+    Raises the errors of `open_state`.
     """
     try:
         with gc_paused():
@@ -218,7 +222,7 @@ def read_state(folder: UntrustedFolder, name: str | None, unknown: UnknownConten
 
 
 def _read(beside: UntrustedFolder, name: str, unknown: UnknownContent) -> StateContent:
-    """A file on its own, or the index of the shards beside it."""
+    """Return the leaves of a file, or of the shards beside it if the file is an index."""
     opened = beside.open(name, shown=beside.shown)
     places = read_index(opened)
     if places is not None:
@@ -227,21 +231,21 @@ def _read(beside: UntrustedFolder, name: str, unknown: UnknownContent) -> StateC
 
 
 def _read_folder(folder: UntrustedFolder, unknown: UnknownContent, depth: int = 0) -> StateContent:
-    """The leaves of all files in a folder and below it.
+    """Return the leaves of all files in a folder and in its subfolders.
 
-    A folder with nothing but the model's weights is the same as one file with them. Raises
-    `EvidenceError` for an empty folder, and for what is wrong with any file; nothing is left out.
+    A folder with only the model's weights gives the same leaves as a single file with them. Raises
+    `EvidenceError` for an empty folder and for any file that cannot be read; no file is left out.
     """
     names = folder.names()
     if not names:
         raise folder.fault("is an empty folder", hint="Let the script save before it ends.")
-    # each level is a call of this function, and the depth is the run's to choose
+    # this function recurses, and the run chooses the depth of its folders
     if depth > MAX_DEPTH:
         raise folder.fault(f"is nested deeper than {MAX_DEPTH} folders")
     leaves: list[Leaf] = []
     if METADATA in names:
         entries, used = read_distributed(folder)
-        # what lies beside a distributed checkpoint is part of the state as well
+        # files beside a distributed checkpoint are part of the state too
         names = tuple(name for name in names if name not in used)
         if not names:
             return _bounded(folder, entries)
@@ -262,7 +266,10 @@ def _read_folder(folder: UntrustedFolder, unknown: UnknownContent, depth: int = 
 
 
 def _bounded(folder: UntrustedFolder, content: StateContent) -> StateContent:
-    """Names of folders, files and keys together are no longer than those of one file."""
+    """Return the content; refuse paths longer than those of a single file may be.
+
+    Names of folders, files and keys together form the path.
+    """
     for leaf in content.leaves:
         if len(leaf.path) > MAX_PATH or not leaf.path.isprintable():
             raise folder.fault(
@@ -275,7 +282,7 @@ def _bounded(folder: UntrustedFolder, content: StateContent) -> StateContent:
 def _counted(
     folder: UntrustedFolder, contents: Iterable[tuple[str, StateContent]]
 ) -> Iterator[tuple[str, StateContent]]:
-    """The same contents; it ends in an error as soon as they hold too much together."""
+    """Yield the same contents; raise `EvidenceError` as soon as they are too many together."""
     total = 0
     for name, content in contents:
         total += len(content.leaves)
@@ -287,11 +294,11 @@ def _counted(
 def _contents(
     folder: UntrustedFolder, names: tuple[str, ...], unknown: UnknownContent, depth: int
 ) -> Iterator[tuple[str, StateContent]]:
-    """What each name holds; an index stands for its shards, under the name that one file has."""
+    """Yield the content for each name; an index gives all of its shards, under one name."""
     files = {name: folder.open(name) for name in names if not folder.is_folder(name)}
     indices = {name: read_index(opened) for name, opened in files.items()}
     shards = {shard for places in indices.values() if places for shard in places.values()}
-    # shards first: what is left over of them has its own error
+    # indices first, because a shard that is left over has an error of its own
     for name in sorted(names, key=lambda name: not indices.get(name)):
         places = indices.get(name)
         if places:
@@ -303,8 +310,9 @@ def _contents(
 
 
 def _keys(folder: UntrustedFolder, names: list[str]) -> list[str]:
-    """The stem of each file's name, or the name where a stem is not the only one."""
+    """Return the stem of each file's name, or its full name if another file has the same stem."""
     stems = [name if folder.is_folder(name) else PurePosixPath(name).stem for name in names]
+    # a folder may contain `model.*` and `pytorch_model.*`, which must not become one
     if MODEL not in stems:
         stems = [MODEL if stem == OLD_MODEL else stem for stem in stems]
     counts = Counter(stems)

@@ -1,6 +1,6 @@
-"""Reads NumPy's `.npy` layout and `.npz` archives of it, without trusting a byte.
+"""Read NumPy's `.npy` files, and `.npz` archives of them, without trusting a byte.
 
-Layout: a magic text, a version, the length of a header, the header (the text of a dictionary with
+Layout: a magic text, a version, the length of the header, the header (the text of a dictionary with
 `descr`, `fortran_order` and `shape`), then the elements. Source: `numpy.lib.format` of NumPy 2.4.
 """
 
@@ -29,15 +29,15 @@ from gate.text.untrusted_text import short_text
 
 MAGIC: Final = b"\x93NUMPY"
 NPY_FORMAT, NPZ_FORMAT = "NumPy array", "NumPy archive"
-# Bytes of the header's length, by version.
+# number of bytes of the header's length, by version
 LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
 FIXED_BYTES = len(MAGIC) + 2
 MAX_HEADER_BYTES = 64 * 1024
 MAX_OBJECT_BYTES = 64 * 1024 * 1024
-# What every NumPy can have.
+# the number of dimensions that every supported NumPy allows
 MAX_DIMENSIONS = 32
 MAX_NAME = 450
-# The one form that NumPy and its imitators write; its keys are sorted.
+# The only form that NumPy and compatible writers use; its keys are sorted.
 HEADER: Final = re.compile(
     r"\{'descr': (?P<descr>.+), 'fortran_order': (?P<order>True|False), "
     r"'shape': \((?P<shape>[0-9, ]*)\),? ?\} *\n?",
@@ -58,33 +58,33 @@ class _Header(NamedTuple):
 
 
 class StoredBody(NamedTuple):
-    """A `.npy` that is in a file as it is."""
+    """A `.npy` file that is stored as it is."""
 
     opened: UntrustedFile
 
     @property
     def size_bytes(self) -> int:
-        """Of header and elements."""
+        """The size of header and elements."""
         return self.opened.size_bytes
 
     def head(self, length: int) -> bytes:
-        """The first bytes, `length` at most."""
+        """Return the first bytes, at most `length`."""
         return self.opened.read_at(0, min(length, self.size_bytes))
 
     def source(self, start: int) -> TensorSource:
-        """Everything from `start`."""
+        """Return a source of all bytes from `start`."""
         return FileSpan(self.opened, start, self.size_bytes - start)
 
 
 class DeflatedBody(NamedTuple):
-    """A `.npy` that is unpacked while it is read; `opened` is what holds its deflated bytes."""
+    """A `.npy` file that is unpacked while it is read; `opened` has its deflated bytes."""
 
     opened: UntrustedFile
     size_bytes: int
     crc: int | None
 
     def head(self, length: int) -> bytes:
-        """The first bytes, `length` at most."""
+        """Return the first bytes, at most `length`."""
         data = b""
         for piece in self._unpacked(0).pieces(length):
             data += bytes(piece)
@@ -93,7 +93,7 @@ class DeflatedBody(NamedTuple):
         return data[:length]
 
     def source(self, start: int) -> TensorSource:
-        """Everything from `start`."""
+        """Return a source of all bytes from `start`."""
         return self._unpacked(start)
 
     def _unpacked(self, skipped: int) -> Inflated:
@@ -105,7 +105,7 @@ Body = StoredBody | DeflatedBody
 
 
 def read_npy(opened: UntrustedFile) -> StateContent:
-    """The array of a `.npy` file as the only leaf, or the leaves of its objects.
+    """Return the array of a `.npy` file as the only leaf, or the leaves of its objects.
 
     Raises `EvidenceError` naming the file and what is wrong with it.
     """
@@ -114,7 +114,7 @@ def read_npy(opened: UntrustedFile) -> StateContent:
 
 
 def is_npz(opened: UntrustedFile, records: dict[str, ZipRecord]) -> bool:
-    """Whether every entry of a zip archive is an array."""
+    """Return whether every entry of a zip archive is an array."""
     return bool(records) and all(
         record.size_bytes >= FIXED_BYTES and _body(opened, record).head(len(MAGIC)) == MAGIC
         for record in records.values()
@@ -122,12 +122,12 @@ def is_npz(opened: UntrustedFile, records: dict[str, ZipRecord]) -> bool:
 
 
 def read_npz(opened: UntrustedFile, records: dict[str, ZipRecord]) -> StateContent:
-    """Each array under its name.
+    """Return each array under its name.
 
     Raises `EvidenceError` naming the file, the array and what is wrong with it.
     """
     unpacked = sum(record.size_bytes for record in records.values() if record.deflated)
-    # the sum of what entries claim; `Inflated` stops one that unpacks to more than it claims
+    # this is the sum of the claims; `Inflated` stops an entry that unpacks to more than it claims
     if unpacked > MAX_UNPACKED_BYTES:
         raise opened.fault(
             f"its compressed entries unpack to more than {MAX_UNPACKED_BYTES:,} bytes",
@@ -171,11 +171,11 @@ def _array_leaves(body: Body, path: str) -> list[Leaf]:
 
 
 def _object_leaves(body: Body, header: _Header, path: str) -> list[Leaf]:
-    """An array of objects is a pickle, which is interpreted and never run."""
+    """Return the leaves of an array of objects: a pickle, which is interpreted and never run."""
     if body.size_bytes - header.size_bytes > MAX_OBJECT_BYTES:
         raise body.opened.fault(f"its objects take more than {MAX_OBJECT_BYTES:,} bytes", hint=HINT)
     try:
-        # `numpy.load` with `allow_pickle` would run it (CVE-2019-6446)
+        # `numpy.load` with `allow_pickle` would run the pickle (CVE-2019-6446)
         root = read_pickle(bytes(gathered(body.source(header.size_bytes))))
         return below(path, node_leaves(root, no_storages))
     except StateError as error:
@@ -183,6 +183,7 @@ def _object_leaves(body: Body, header: _Header, path: str) -> list[Leaf]:
 
 
 def _read_header(body: Body) -> _Header:
+    # the length of the header takes up to four more bytes, depending on the version
     fixed = body.head(FIXED_BYTES + 4)
     length_bytes = LENGTH_BYTES.get(fixed[len(MAGIC)], 0) if len(fixed) > FIXED_BYTES else 0
     start = FIXED_BYTES + length_bytes
@@ -196,8 +197,8 @@ def _read_header(body: Body) -> _Header:
 
 def _parse_header(body: Body, data: bytes, size_bytes: int) -> _Header:
     text = data.decode("utf-8", "replace")
-    # NumPy evaluates this text as a Python literal; one expression cannot be made to nest or
-    # recurse
+    # NumPy evaluates this text as a Python literal. A regular expression cannot be made to nest or
+    # recurse.
     header = HEADER.fullmatch(text)
     if header is None:
         raise body.opened.fault("its header is not what NumPy writes", hint=HINT)

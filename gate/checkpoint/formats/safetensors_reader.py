@@ -1,8 +1,9 @@
-"""Reads the safetensors layout without trusting a byte of it.
+"""Read safetensors files without trusting a byte.
 
-Layout: 8 bytes header length (little-endian), that many bytes of JSON mapping each name to `dtype`,
-`shape` and `data_offsets`, then the data. Source: the format section of the safetensors README. We
-are as strict as it is: the tensors cover the data without holes or overlaps, up to the last byte.
+Layout: the length of the header (8 bytes, little-endian); the header, which is JSON that maps each
+name to `dtype`, `shape` and `data_offsets`; then the data. Source: the format section of the
+safetensors README. This reader is as strict as the README: the tensors cover the data to the last
+byte, without holes or overlaps.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import short_text
 
 LENGTH_BYTES = 8
-# Below the 100,000,000 bytes of the reference reader: a header becomes Python objects here.
+# Below the 100,000,000 bytes of the reference reader, because the header becomes Python objects
+# here.
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 MAX_TENSORS = 200_000
 MAX_NAME = 450
 METADATA_KEY = "__metadata__"
-# what the harness writes there: see docs/digest.md
+# what the harness writes to the metadata, see docs/digest.md
 NAMES_KEY, PATHS = "repro_gate_names", "paths"
 MAX_DIMENSIONS = 64
 MAX_SIZE = 2**63
@@ -37,7 +39,7 @@ _FIELDS = itemgetter(*FIELD_NAMES)
 
 
 class TensorEntry(NamedTuple):
-    """What the header says of one tensor; offsets count from the start of the data."""
+    """What the header says about one tensor; offsets count from the start of the data."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -45,10 +47,10 @@ class TensorEntry(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the data starts, and the checked entries in the order of their data.
+    """The start of the data, and the checked entries in the order of their data.
 
-    `names_are_paths`: the header says that the names are paths of this library already, as in the
-    states that the gate captures; in every other file a name is one key.
+    `names_are_paths` is true if the header says that the names are paths of this library, as in the
+    states that the gate captures. In every other file a name is a single key.
     """
 
     data_start: int
@@ -59,12 +61,12 @@ class Layout(NamedTuple):
 def read_safetensors(
     opened: UntrustedFile, path_of: Callable[[str], str] | None = None
 ) -> StateContent:
-    """Every tensor as a leaf of a flat map; `path_of` makes a path of a name.
+    """Return every tensor as a leaf of a flat map; `path_of` turns a name into a path.
 
-    Without it the header decides whether a name is a path or a key.
+    Without `path_of` the header decides whether a name is a path or a key.
 
-    Raises `EvidenceError` (or `DocumentError` for a header that is no JSON, which
-    `open_untrusted` turns into one) naming the file and what is wrong with it.
+    Raises `EvidenceError` naming the file and what is wrong with it. Raises `DocumentError` for a
+    header that is not JSON, which `open_untrusted` turns into an `EvidenceError`.
     """
     data_start, entries, names_are_paths = read_layout(opened)
     path = path_of or (as_path if names_are_paths else text_part)
@@ -85,12 +87,12 @@ def read_safetensors(
 
 
 def as_path(name: str) -> str:
-    """The path of a name that is one already."""
+    """Return the path for a name that is a path without its first slash."""
     return f"/{name}"
 
 
 def read_layout(opened: UntrustedFile) -> Layout:
-    """The header, checked; raises as `read_safetensors` does."""
+    """Return the checked header; raises the errors of `read_safetensors`."""
     header_bytes = int.from_bytes(opened.read_at(0, LENGTH_BYTES), "little")
     if header_bytes > MAX_HEADER_BYTES:
         raise opened.fault(f"header of {header_bytes:,} bytes, the limit is {MAX_HEADER_BYTES:,}")
@@ -99,10 +101,10 @@ def read_layout(opened: UntrustedFile) -> Layout:
     value = parse_json(header, shown, max_bytes=MAX_HEADER_BYTES)
     if not isinstance(value, dict):
         raise opened.fault("header is not a JSON object")
-    # text about the tensors, of which nothing counts but what the names mean
+    # free text about the tensors; only the meaning of names counts
     about = value.pop(METADATA_KEY, {})
     if not isinstance(about, dict) or not all(isinstance(text, str) for text in about.values()):
-        # the format's own readers refuse it
+        # the format's own readers refuse it too
         raise opened.fault(f"{METADATA_KEY} of the header is not a map of texts")
     entries = _read_entries(opened, value)
     data_start = LENGTH_BYTES + header_bytes
@@ -114,9 +116,10 @@ def read_layout(opened: UntrustedFile) -> Layout:
 
 
 def _check_paths(opened: UntrustedFile, entries: list[tuple[str, TensorEntry]]) -> None:
-    """Refuse a name that could stand for that of another file, where it is one key.
+    """Refuse a name without a slash if names are paths.
 
-    A loader knows nothing of paths: to it `a~1b` is another tensor than `a/b`.
+    A loader does not know about paths: for it, `a~1b` is a different tensor than `a/b`. A name that
+    is a single key could therefore stand for the name in another file.
     """
     for name, _ in entries:
         if "/" not in name:
@@ -127,7 +130,7 @@ def _check_paths(opened: UntrustedFile, entries: list[tuple[str, TensorEntry]]) 
 
 
 def _read_entries(opened: UntrustedFile, value: dict[str, object]) -> list[tuple[str, TensorEntry]]:
-    """The entries sorted by place in the file."""
+    """Return the entries sorted by their place in the file."""
     if len(value) > MAX_TENSORS:
         raise opened.fault(f"more than {MAX_TENSORS:,} tensors")
     entries = [(name, _read_entry(opened, name, entry)) for name, entry in value.items()]
@@ -138,7 +141,7 @@ def _read_entry(opened: UntrustedFile, name: str, entry: object) -> TensorEntry:
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         problem = f"name is empty, not printable or above {MAX_NAME} characters"
         raise opened.fault(f"tensor {short_text(name)}: {problem}")
-    # by hand: a `match` with all of it takes as long as the rest of a small tensor
+    # unpacked by hand: a `match` statement would take as long as the rest of a small tensor
     fields = entry if isinstance(entry, dict) else {}
     try:
         dtype, shape, (start, end) = _FIELDS(fields)
@@ -147,7 +150,7 @@ def _read_entry(opened: UntrustedFile, name: str, entry: object) -> TensorEntry:
     if not isinstance(dtype, str) or not isinstance(shape, list):
         raise opened.fault(f"tensor {short_text(name)}: needs dtype, shape and data_offsets")
     if dtype == HALF_BYTES and shape and _sizes((shape[-1],)) and shape[-1] % 2 == 0:
-        # torch counts bytes with two numbers each, and so do we
+        # a byte has two 4-bit numbers; count bytes, as torch does
         dtype, shape = "F4_X2", [*shape[:-1], shape[-1] // 2]
     problem = ""
     if len(fields) != len(FIELD_NAMES):
@@ -156,7 +159,7 @@ def _read_entry(opened: UntrustedFile, name: str, entry: object) -> TensorEntry:
         problem = "shape and data_offsets must be sizes from 0"
     elif dtype not in ELEMENT_BYTES:
         problem = f"unknown dtype {short_text(dtype)}"
-    # Python's product cannot overflow; readers with 64 bits have to guard this very line
+    # Python's product cannot overflow. Readers with 64-bit integers need a check here.
     elif math.prod(shape) * ELEMENT_BYTES[dtype] != end - start:
         problem = f"{end - start:,} bytes do not fit its dtype and shape"
     if problem:
@@ -169,7 +172,7 @@ def _offsets(item: tuple[str, TensorEntry]) -> tuple[int, int]:
 
 
 def _sizes(values: tuple[Any, ...]) -> bool:
-    # a bool is no size, though it counts as an integer
+    # `bool` is a subclass of `int`, and not a size
     return set(map(type, values)) == {int} and min(values) >= 0 and max(values) < MAX_SIZE
 
 
@@ -178,8 +181,8 @@ def _check_cover(
 ) -> None:
     position = 0
     for name, entry in entries:
-        # the format forbids holes so that a file cannot be one of another kind as well (README,
-        # Format)
+        # The format forbids holes so that a file cannot be a file of another format too (README,
+        # Format).
         if entry.data_offsets[0] != position:
             raise opened.fault(f"tensor {short_text(name)}: hole or overlap before its data")
         position = entry.data_offsets[1]

@@ -1,4 +1,4 @@
-"""Where a tensor's logical bytes come from when its elements do not simply are in a row."""
+"""Sources of tensors whose elements are not simply consecutive: chunks, strides, views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sizes = tuple[int, ...]
 
 
 class Box(NamedTuple):
-    """A part of a tensor; its own elements are in row-major order."""
+    """A part of a tensor; the box's own elements are in row-major order."""
 
     offsets: Sizes
     sizes: Sizes
@@ -28,21 +28,21 @@ class Box(NamedTuple):
 
 
 def assembled(shape: Sizes, width: int, boxes: Sequence[Box]) -> TensorSource:
-    """The source of a tensor of elements of `width` bytes.
+    """Return the source of a tensor that consists of boxes, with elements of `width` bytes.
 
-    Raises `StateError` when the boxes overlap, leave a hole, or are too many.
+    Raises `StateError` if the boxes overlap, leave a hole, or are too many.
     """
     filled = [box for box in boxes if math.prod(box.sizes)]
     cuts = _cuts(shape, filled)
     order = _cells(cuts, filled) if math.prod(shape) else []
-    # the cells have shown that it covers the tensor, so its bytes are the tensor's
+    # `_cells` has checked that the only box covers the whole tensor
     if len(filled) == 1:
         return filled[0].source
     return ChunkedSource(shape, width, tuple(filled), cuts, tuple(order))
 
 
 def _cuts(shape: Sizes, boxes: Sequence[Box]) -> tuple[Sizes, ...]:
-    """Where any box begins or ends, for each dimension, its own begin and end among them."""
+    """Return for each dimension the positions at which a box begins or ends, and its own ends."""
     return tuple(
         tuple(sorted({
             0, whole,
@@ -54,14 +54,15 @@ def _cuts(shape: Sizes, boxes: Sequence[Box]) -> tuple[Sizes, ...]:
 
 
 def _cells(cuts: tuple[Sizes, ...], boxes: Sequence[Box]) -> list[int]:
-    """Which box fills each cell between the cuts, in row-major order."""
+    """Return the number of the box in each cell between the cuts, in row-major order."""
     counts = tuple(len(places) - 1 for places in cuts)
-    # n boxes can cut d dimensions into (2 n + 1) ** d cells: little metadata, any amount of memory
+    # n boxes can cut d dimensions into (2 n + 1) ** d cells, so a little metadata could take any
+    # amount of memory.
     if math.prod(counts) > MAX_CELLS:
         raise fault("holds a tensor in too many chunks of irregular shapes")
     numbers = [{place: number for number, place in enumerate(places)} for places in cuts]
-    # cells between cuts and not elements: the work follows the boxes, never the shape that is
-    # claimed
+    # Count cells between cuts and not elements: the work depends on the boxes and not on the
+    # claimed shape.
     order = [-1] * math.prod(counts)
     for number, box in enumerate(boxes):
         cells = (
@@ -79,7 +80,7 @@ def _cells(cuts: tuple[Sizes, ...], boxes: Sequence[Box]) -> list[int]:
 
 
 def _index(counts: Sequence[int], cell: Sequence[int]) -> int:
-    """The number of a cell in row-major order."""
+    """Return the number of a cell in row-major order."""
     index = 0
     for count, place in zip(counts, cell, strict=True):
         index = index * count + place
@@ -87,7 +88,7 @@ def _index(counts: Sequence[int], cell: Sequence[int]) -> int:
 
 
 class ChunkedSource(NamedTuple):
-    """Boxes that fill a tensor without overlap; `order` tells the box of each cell."""
+    """Boxes that fill a tensor without overlap; `order` has the number of the box in each cell."""
 
     shape: Sizes
     width: int
@@ -97,7 +98,7 @@ class ChunkedSource(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole tensor."""
+        """The number of bytes of the whole tensor."""
         return math.prod(self.shape) * self.width
 
     @property
@@ -106,10 +107,13 @@ class ChunkedSource(NamedTuple):
         return self.shape, self.width, tuple((box[:2], box.source.identity) for box in self.boxes)
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`; memory is a piece or two, and what cannot be read at a place."""
+        """Yield pieces as `TensorSource` does.
+
+        In memory are one or two pieces, and the boxes that cannot be read at any position.
+        """
         if not self.order:
             return
-        # behind the last dimension that is cut, a row of a box is a row of the tensor
+        # after the last dimension that is cut, a row of a box is a row of the tensor
         axis = max((axis for axis, places in enumerate(self.cuts) if places[1:-1]), default=0)
         readers = [_reader(box) for box in self.boxes]
         if axis == 0:
@@ -128,9 +132,9 @@ class ChunkedSource(NamedTuple):
                 yield from _rows(known[cell], before, rows, size)
 
     def _parts(self, outer: Sizes, axis: int, readers: list[_Reader]) -> list[_Part]:
-        """What the cells at `outer` add, one after the other, to each row along `axis`."""
+        """Return what the cells at `outer` add, one after the other, to each row along `axis`."""
         counts = [len(places) - 1 for places in self.cuts]
-        # no dimension behind the axis is cut, so the cells of the row lie next to each other
+        # no dimension after `axis` is cut, so the cells of a row are next to each other
         first = _index(counts[: axis + 1], (*outer, 0))
         cells = self.order[first : first + counts[axis]]
         inner = math.prod(self.shape[axis + 1 :]) * self.width
@@ -142,12 +146,12 @@ class ChunkedSource(NamedTuple):
 
 
 def _cell_of(places: Sizes, position: int) -> int:
-    """The cell between the cuts that a position is in."""
+    """Return the cell between the cuts that contains a position."""
     return bisect_right(places, position) - 1
 
 
 class _Reader(NamedTuple):
-    """Reads a box at any place: from its file, or from memory where that is not possible."""
+    """Reads a box at any position, from its file or from memory."""
 
     span: FileSpan | None
     held: bytearray
@@ -162,15 +166,15 @@ class _Reader(NamedTuple):
 def _reader(box: Box) -> _Reader:
     if isinstance(box.source, FileSpan):
         return _Reader(box.source, bytearray())
-    # a source with strides only streams from its start, so it has to be in memory to be read
-    # anywhere
+    # A source with strides can only be read from its start. To read it at any position it must be
+    # in memory.
     if box.source.size_bytes > MAX_BLOCK_BYTES:
         raise fault("holds a chunk with strides that is too large to gather")
     return _Reader(None, gathered(box.source))
 
 
 class _Part(NamedTuple):
-    """What one cell adds to each row: `run_bytes` from `start` along the axis."""
+    """What one cell adds to each row: `run_bytes` bytes, from `start` along the axis."""
 
     box: Box
     reader: _Reader
@@ -180,7 +184,7 @@ class _Part(NamedTuple):
     inner_bytes: int
 
     def position(self, row: Sizes) -> int:
-        """Where the run of a row is in the box."""
+        """Return the position in the box at which the bytes for a row begin."""
         index = 0
         for size, offset, place in zip(self.box.sizes, self.box.offsets, row, strict=False):
             index = index * size + place - offset
@@ -189,12 +193,12 @@ class _Part(NamedTuple):
 
     @property
     def step_bytes(self) -> int:
-        """From one row of the box to the next."""
+        """The number of bytes from one row of the box to the next."""
         return self.box.sizes[self.axis] * self.inner_bytes
 
 
 def _rows(parts: list[_Part], before: Sizes, rows: range, size: int) -> Iterator[memoryview]:
-    """The rows of a band; as many neighbours as fit into a piece are read at once."""
+    """Yield the rows of a band; neighbouring rows that fit into one piece are read at once."""
     row_bytes = sum(part.run_bytes for part in parts)
     at_once = max(1, size // max(1, row_bytes))
     for first in range(rows.start, rows.stop, at_once):
@@ -214,7 +218,10 @@ def _run(part: _Part, position: int, size: int) -> Iterator[memoryview]:
 
 
 def _block(parts: list[_Part], row: Sizes, count: int, row_bytes: int) -> memoryview:
-    """Some rows, put together from all parts; a piece at most, but for what is in between."""
+    """Return several rows, put together from all parts.
+
+    The result is at most one piece. Each part is read with the bytes between its rows.
+    """
     block = memoryview(bytearray(count * row_bytes))
     column = 0
     for part in parts:
@@ -235,7 +242,7 @@ KEPT_GEOMETRIES = 4096
 
 
 class StridedSpan(NamedTuple):
-    """A view with steps: its span is read into memory, then walked in row-major order."""
+    """A view with strides: its bytes are read into memory, and walked in row-major order."""
 
     span: FileSpan
     shape: tuple[int, ...]
@@ -244,21 +251,21 @@ class StridedSpan(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the logical elements, however few bytes they stand on."""
+        """The number of bytes of all elements, even if several share the same bytes in the file."""
         return math.prod(self.shape) * self.element_bytes
 
     @property
     def identity(self) -> Hashable:
-        """The place, and how it is walked."""
+        """The place in the file, and how it is walked."""
         return self.span.identity, self.shape, self.strides_bytes, self.element_bytes
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`; the whole span is in memory meanwhile."""
+        """Yield pieces as `TensorSource` does; the whole range is in memory meanwhile."""
         import numpy as np  # noqa: PLC0415 - slow to import, and most states have no such tensor
 
         buffer = bytearray(self.span.size_bytes)
         self.span.opened.read_into(self.span.start, memoryview(buffer))
-        # numpy checks again that shape and strides stay inside the buffer.
+        # NumPy checks again that shape and strides stay inside the buffer.
         elements: np.ndarray[tuple[int, ...], np.dtype[np.void]] = np.ndarray(
             shape=self.shape,
             dtype=np.dtype((np.void, self.element_bytes)),
@@ -273,25 +280,27 @@ class StridedSpan(NamedTuple):
 def tensor_source(
     opened: UntrustedFile, tensor: TensorNode, storage_start: int, storage_bytes: int
 ) -> TensorSource:
-    """The source of a tensor whose storage lies at `storage_start`.
+    """Return the source of a tensor whose storage begins at `storage_start`.
 
-    Raises `EvidenceError` for a tensor that reaches outside its storage, or that must be gathered
-    in memory and is too large for that.
+    Raises `EvidenceError` for a tensor that reaches outside its storage, and for one that must be
+    gathered in memory and is too large for that.
     """
     width = ELEMENT_BYTES[tensor.dtype]
-    # a part of a storage counts the elements of the storage's own type
+    # the first element of a part is counted in elements of the storage's own type
     offset = tensor.offset * width + tensor.storage.first * ELEMENT_BYTES[tensor.storage.dtype]
     start = storage_start + offset
     elements, span, in_a_row = _geometry(tensor.shape, tensor.strides)
     if not elements:
-        # wherever it points, nothing is read: torch writes empty views behind their storage
+        # An empty view is never read, so its offset does not matter. Torch writes some with an
+        # offset after the end of the storage.
         return FileSpan(opened, storage_start, 0)
-    # strides are a claim too: outside its storage a view would show the bytes of its neighbours
+    # Strides are only a claim too: outside its storage, a view would show the bytes of other
+    # storages.
     if offset + span * width > storage_bytes:
         raise opened.fault("a tensor reaches outside its storage")
     if in_a_row:
         return FileSpan(opened, start, elements * width)
-    # with a stride of 0 a single element is a tensor of any size
+    # with a stride of 0, a single element can be a tensor of any size
     if elements > MAX_STRIDED_ELEMENTS or span * width > MAX_STRIDED_BYTES:
         raise opened.fault(
             "an expanded or strided tensor is too large to gather",
@@ -307,9 +316,10 @@ def tensor_source(
 
 @lru_cache(maxsize=KEPT_GEOMETRIES)
 def _geometry(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, bool]:
-    """How many elements there are, how many from the first to the last one touched, both included.
+    """Return the number of elements, the number in the range that they span, and a flag.
 
-    And whether they are in row-major order without gaps, which is so when there is none.
+    The flag is true if the elements are in row-major order without gaps. It is true for an empty
+    tensor.
     """
     elements = math.prod(shape)
     if not elements:

@@ -1,11 +1,12 @@
-"""What `torch.save` writes, as a zip archive and as before it wrote those, read without torch.
+"""Read what `torch.save` writes without torch: zip archives, and the older legacy format.
 
-Device, strides, sharing of storages, `Parameter` or `Tensor`, attributes of parameters, order of
-keys, file name and times do not count: they are no part of any leaf.
+These do not count, because they are in no leaf: device, strides, sharing of storages, `Parameter`
+or `Tensor`, attributes of parameters, order of keys, file name and times.
 
-Layout: the pickles of a magic number, a protocol version, facts on the machine, the object and the
-list of storage keys; then for each key the number of elements (8 bytes) and the elements. Source:
-`_legacy_save` and `_legacy_load` in `torch/serialization.py` of torch 2.13.
+A legacy file has five pickles: a magic number, a protocol version, facts about the machine, the
+object, and the list of storage keys. Then each storage follows with its number of elements (8
+bytes) and the elements. Source: `_legacy_save` and `_legacy_load` in `torch/serialization.py` of
+torch 2.13.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from gate.text.untrusted_text import short_text
 
 PICKLE_NAME = "/data.pkl"
 ARCHIVE_FORMAT = "torch.save archive"
-# What `torch.save` writes beside storages, of torch 1.6 to 2.13.
+# the records beside storages that `torch.save` writes, from torch 1.6 to 2.13
 RECORDS: Final = frozenset((
     "data.pkl", "version", "byteorder", ".format_version", ".storage_alignment",
     ".data/serialization_id",
@@ -39,17 +40,17 @@ STORAGES: Final = "data/"
 
 
 def is_torch_archive(records: dict[str, ZipRecord]) -> bool:
-    """Whether a zip archive has what `torch.save` writes."""
+    """Return whether a zip archive has the pickle that `torch.save` writes."""
     return any(name.endswith(PICKLE_NAME) and name.count("/") == 1 for name in records)
 
 
 def is_script(records: dict[str, ZipRecord]) -> bool:
-    """Whether an archive of torch holds a program (TorchScript) instead of a state."""
+    """Return whether a torch archive contains a program (TorchScript) instead of a state."""
     return any(name.endswith("/constants.pkl") and name.count("/") == 1 for name in records)
 
 
 def read_torch_archive(opened: UntrustedFile, records: dict[str, ZipRecord]) -> StateContent:
-    """Every leaf of the saved object.
+    """Return every leaf of the saved object.
 
     Raises `EvidenceError` naming the file and what is wrong with it.
     """
@@ -72,7 +73,7 @@ class _TorchArchive:
     def _find_prefix(self) -> str:
         names = [name for name in self._records if name.count("/") == 1]
         pickles = [name for name in names if name.endswith(PICKLE_NAME)]
-        # with two of them a file holds two states, and each reader chooses for itself
+        # with two pickles the file contains two states, and readers differ in which one they load
         if len(pickles) != 1:
             raise self._opened.fault(
                 "is a zip archive that torch.save did not write", hint=SAVE_HINT
@@ -91,12 +92,12 @@ class _TorchArchive:
         return prefix
 
     def _check_names(self, prefix: str) -> None:
-        """Only what torch writes: it looks a record up in another way than a zip reader does."""
+        """Refuse entries that torch does not write: torch looks records up in a way of its own."""
         for name in self._records:
             own = name.removeprefix(f"{prefix}/")
             key = own.removeprefix(STORAGES)
-            # torch ignores capitals and reads a name up to its first zero byte, and takes the
-            # folder of the first record for the only one
+            # Torch ignores capitals, reads a name only up to the first zero byte, and takes the
+            # folder of the first record for the only one.
             if own == name or (own not in RECORDS and (own == key or not _is_key(key))):
                 raise self._opened.fault(
                     f"zip entry {short_text(name)} is nothing that torch.save writes",
@@ -104,7 +105,7 @@ class _TorchArchive:
                 )
 
     def _check_byte_order(self, record: ZipRecord | None) -> None:
-        """Old archives have no such record, and are little-endian."""
+        """Refuse archives of big-endian machines; archives without the record are little-endian."""
         order = b"little" if record is None else self._bytes_of(record, 16)
         if order == b"big":
             raise self._opened.fault("was written on a big-endian machine")
@@ -121,14 +122,17 @@ class _TorchArchive:
         return self._opened.read_at(record.start, record.size_bytes)
 
     def leaves(self) -> list[Leaf]:
-        """Interpret the pickle and look up where each tensor lies."""
+        """Interpret the pickle, and find the bytes of each tensor."""
         record = self._records[f"{self._prefix}{PICKLE_NAME}"]
         pickle = whole_pickle(self._bytes_of(record, MAX_PICKLE_BYTES))
         self._check_storages(_by_key(pickle.storages))
         return node_leaves(pickle.stack[0], self._source)
 
     def _check_storages(self, storages: dict[str, StorageNode]) -> None:
-        """Each that is referred to is there, also for what is dropped, and no other."""
+        """Check that every storage in the pickle has a record, and that there are no other records.
+
+        This includes storages that the pickle refers to and then drops.
+        """
         if any(storage.view for storage in storages.values()):
             raise fault("refers to a part of a storage, which only legacy files have")
         before = f"{self._prefix}/{STORAGES}"
@@ -144,7 +148,7 @@ class _TorchArchive:
         record = self._records.get(f"{self._prefix}/{STORAGES}{storage.key}")
         if record is None:
             raise self._opened.fault(f"storage {short_text(storage.key)} is missing")
-        # a larger record would hold bytes that are in the file but in no digest
+        # a larger record would have bytes that are in the file and in no digest
         if record.size_bytes != storage.elements * ELEMENT_BYTES[storage.dtype]:
             raise self._opened.fault(
                 f"storage {short_text(storage.key)} has {record.size_bytes:,} bytes, not the "
@@ -158,18 +162,22 @@ class _TorchArchive:
 
 
 def _is_key(key: str) -> bool:
-    """Whether torch would number a storage so."""
+    """Return whether torch would number a storage like this."""
     return key.isascii() and key.isdecimal()
 
 
 def _by_key(storages: Iterable[StorageNode]) -> dict[str, StorageNode]:
-    """Each storage once; torch makes it of the first reference, whatever the others say."""
+    """Return each storage once.
+
+    Torch creates a storage from the first reference to it and ignores what the others say. So all
+    references have to agree.
+    """
     known: dict[str, StorageNode] = {}
     for storage in storages:
         first = known.setdefault(storage.key, storage)
         if first is storage:
             continue
-        # torch makes an empty one again for each reference
+        # torch creates an empty storage again for each reference
         if not first.elements and not storage.elements:
             continue
         if (first.dtype, first.quantized) != (storage.dtype, storage.quantized):
@@ -191,7 +199,7 @@ MAX_STORAGES = 1_000_000
 
 
 def is_legacy_file(head: bytes) -> bool:
-    """Whether a file that begins with these bytes begins with the magic number."""
+    """Return whether a file with this beginning is a legacy file."""
     try:
         return read_pickle_at(head, 0)[0] == MAGIC_NUMBER
     except StateError:
@@ -199,7 +207,7 @@ def is_legacy_file(head: bytes) -> bool:
 
 
 def read_legacy_file(opened: UntrustedFile) -> StateContent:
-    """Every leaf of the saved object.
+    """Return every leaf of the saved object.
 
     Raises `EvidenceError` naming the file and what is wrong with it.
     """
@@ -230,7 +238,7 @@ def _leaves(opened: UntrustedFile) -> list[Leaf]:
 
 
 def _check_facts(facts: MapNode) -> None:
-    """What torch notes of the machine: no room for anything else."""
+    """Check the facts about the machine; anything that torch does not write is refused."""
     values = {key: value for key, value in facts.pairs if isinstance(key, str)}
     order = values.get("little_endian")
     if order is False:
@@ -253,7 +261,7 @@ def _check_facts(facts: MapNode) -> None:
 
 
 def _check_no_tar(opened: UntrustedFile) -> None:
-    """Torch tries to open a file as a tar archive first, and would read that one instead."""
+    """Refuse a file that is also a tar archive: torch tries that first, and would load it."""
     import tarfile  # noqa: PLC0415 - slow to import, and few files are legacy ones
 
     head = opened.read_at(0, min(tarfile.BLOCKSIZE, opened.size_bytes))
@@ -265,7 +273,10 @@ def _check_no_tar(opened: UntrustedFile) -> None:
 
 
 def _pickles(opened: UntrustedFile) -> list[Machine]:
-    """The five pickles; how long they are nobody says, so more is read until they end."""
+    """Return the five pickles.
+
+    Nothing says how long they are, so more is read until they end.
+    """
     length = FIRST_READ_BYTES
     while True:
         length = min(length, opened.size_bytes, MAX_PICKLE_BYTES)
@@ -277,7 +288,7 @@ def _pickles(opened: UntrustedFile) -> list[Machine]:
             if length == MAX_PICKLE_BYTES:
                 problem = f"its pickles are damaged or larger than {MAX_PICKLE_BYTES:,} bytes"
                 raise fault(problem, hint=error.hint) from error
-        # by a factor, so that all attempts together cost little more than the last
+        # grow by a factor, so that all attempts together cost little more than the last one
         length *= GROWTH
 
 
@@ -289,7 +300,7 @@ def _read_pickles(data: bytes) -> list[Machine]:
 
 
 def _check_views(storages: list[StorageNode], known: dict[str, StorageNode]) -> None:
-    """A part has one key of its own; torch makes it of the first reference too."""
+    """Check that each key of a part means one part; torch creates it from the first reference."""
     parts: dict[str, tuple[str, int, int]] = {}
     for storage in storages:
         part = storage.key, storage.first, storage.length
@@ -300,8 +311,8 @@ def _check_views(storages: list[StorageNode], known: dict[str, StorageNode]) -> 
 def _places(
     opened: UntrustedFile, keys: list[object], storages: list[StorageNode], position: int
 ) -> dict[str, tuple[int, int]]:
-    """Where each storage starts and how many bytes it has; together they fill the file."""
-    # how many bytes a storage has follows from its type, and with it where the next one begins
+    """Return start and size in bytes of each storage; together they have to fill the file."""
+    # the size of a storage follows from its type, and gives the start of the next one
     known = _by_key(storages)
     _check_views(storages, known)
     places: dict[str, tuple[int, int]] = {}
@@ -309,7 +320,8 @@ def _places(
         storage = known.get(key) if isinstance(key, str) else None
         if storage is None or storage.key in places:
             raise fault(f"storage {short_text(str(key))} is listed twice or never used")
-        # the size stands here and in the pickle: it says where the next storage begins
+        # The number of elements is here and in the pickle, and decides where the next storage
+        # begins.
         elements = int.from_bytes(opened.read_at(position, COUNT_BYTES), "little")
         if elements != storage.elements:
             raise fault(

@@ -1,12 +1,14 @@
-"""Finds the records of a zip archive, and checks the headers that stand before each.
+"""Find the entries of a zip archive, and check the header before each of them.
 
-Headers that lie near each other are read together, since an archive may have 200,000 of them.
+Headers that are close together are read together, because an archive may have 200,000 of them.
 
-Only what these writers make is read: stored or deflated entries, no encryption, no comment, every
-name once, no two entries over the same bytes. Anything else is refused, because two readers could
-see two different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. The
-checksum of every stored entry is verified here, before anything is read from it, so no reader can
-forget to; that of a deflated one by `Inflated`, whenever its bytes are unpacked.
+Only what torch and NumPy write is accepted: stored or deflated entries, no encryption, no comment,
+distinct names, and no two entries over the same bytes. Anything else is refused, because two
+readers could see two different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and
+4.5.3.
+
+The checksum of every stored entry is verified here, before anything is read from it, so no reader
+can forget to. `Inflated` verifies the checksum of a deflated entry whenever its bytes are unpacked.
 """
 
 from __future__ import annotations
@@ -28,23 +30,23 @@ from gate.errors import EvidenceError
 from gate.text.untrusted_text import short_text
 
 ENCRYPTED_FLAG = 0x1
-# The sizes stand behind the data instead, and in the directory: so torch writes every entry.
+# The sizes are after the data and in the directory, as torch writes every entry.
 SIZES_LATER_FLAG = 0x8
-# The sizes are in a field of 64 bits.
+# marks a value that is in a 64-bit field instead
 UNKNOWN_32 = 0xFFFFFFFF
 STORED, DEFLATED = 0, 8
 # Magic, flags, method, stored and unpacked size, and the lengths of name and extra fields.
 LOCAL = struct.Struct("<4s2x2H8x2I2H")
 LOCAL_MAGIC = b"PK\x03\x04"
 WINDOW_BYTES = 16 * 1024 * 1024
-# To skip so many bytes costs less than to ask once more.
+# reading this many bytes more costs less than another read
 MAX_GAP_BYTES = 64 * 1024
-# Below, reading costs less than mapping.
+# below this size, reading costs less than mapping
 READ_BYTES = 64 * 1024
 
 
 class Entry(NamedTuple):
-    """What the directory says of an entry."""
+    """What the directory says about an entry."""
 
     header_start: int
     name: bytes
@@ -55,9 +57,10 @@ class Entry(NamedTuple):
 
 
 class ZipRecord(NamedTuple):
-    """An entry: where its `stored_bytes` lie, and how many they are once they are unpacked.
+    """An entry of the archive: the place of its data, and its size before and after unpacking.
 
-    `crc` is the CRC-32 of the unpacked bytes; None in an archive that was saved without checksums.
+    `crc` is the CRC-32 of the unpacked bytes; it is None if the archive was saved without
+    checksums.
     """
 
     name: str
@@ -69,37 +72,38 @@ class ZipRecord(NamedTuple):
 
 
 def shown_name(name: bytes) -> str:
-    """A name as text; bytes that are no UTF-8 are replaced."""
+    """Return a name as text; bytes that are not UTF-8 are replaced."""
     return name.decode("utf-8", "replace")
 
 
 def located(opened: UntrustedFile, entries: Iterable[Entry]) -> Iterator[ZipRecord]:
-    """Where the data of each entry begins, in the order of the archive.
+    """Yield the place of each entry's data, in the order of the archive.
 
-    Raises `EvidenceError` for a header that contradicts its entry.
+    Raises `EvidenceError` if an entry's header contradicts the directory.
     """
     for window in grouped(sorted(entries, key=attrgetter("header_start")), _headers_are_near):
         first = window[0].header_start
-        # hostile headers overlap: the one that begins last need not be the one that ends last
+        # In a malicious archive headers may overlap, so the last one to begin need not be the last
+        # one to end.
         length = max(entry.header_start + LOCAL.size + len(entry.name) for entry in window) - first
         if length < READ_BYTES:
             yield from _located(opened, window, memoryview(opened.read_at(first, length)))
             continue
-        # between the headers lies what is not looked at here
+        # the range is mostly data between the headers, which is not looked at here, so map it
         with opened.mapped(first, length) as data:
             yield from _located(opened, window, data)
 
 
 def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> list[ZipRecord]:
-    """The same for entries whose headers all are in `data`; all are checked at once."""
+    """Return the records of entries whose headers are in `data`; all are checked at once."""
     starts, names, methods, stored, sizes, checksums = zip(*window, strict=True)
     first = starts[0]
     headers = [
         _local(len(name)).unpack_from(data, start - first)
         for start, name in zip(starts, names, strict=True)
     ]
-    # a reader that goes by the directory and one that scans from the front see two different
-    # archives where these disagree
+    # Some readers use the directory, others scan from the front. If the two disagree, they see
+    # different archives.
     magics, flags, there, small, full, lengths, extras, named = zip(*headers, strict=True)
     if (
         set(magics) != {LOCAL_MAGIC}
@@ -114,8 +118,8 @@ def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> li
     return [
         ZipRecord(
             name.decode("utf-8", "replace"),
-            # the extra field of this header, not the directory's: torch fills it up so that data
-            # begins at a multiple of 64 bytes
+            # The extra field of this header counts, not the directory's: torch pads it so that the
+            # data begins at a multiple of 64 bytes.
             start + LOCAL.size + length + extra,
             stored_bytes,
             size_bytes,
@@ -129,20 +133,20 @@ def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> li
 
 
 def _size_fits(flags: int, here: int, size_bytes: int) -> bool:
-    """Whether a header says the directory's size, or leaves it to another place."""
+    """Return whether a header has the directory's size, or says that it is elsewhere."""
     return here in {size_bytes, UNKNOWN_32} or bool(flags & SIZES_LATER_FLAG)
 
 
 @lru_cache(maxsize=1024)
 def _local(name_bytes: int) -> struct.Struct:
-    """A header and the name behind it."""
+    """Return the layout of a header with a name of this length."""
     return struct.Struct(f"{LOCAL.format}{name_bytes}s")
 
 
 def _contradiction(
     opened: UntrustedFile, window: list[Entry], headers: list[tuple[Any, ...]]
 ) -> EvidenceError:
-    """The error that names the first entry whose header is wrong."""
+    """Return an error that names the first entry whose header is wrong."""
     name = next(
         entry.name
         for entry, (magic, flags, method, small, full, length, _, name) in zip(
@@ -166,10 +170,10 @@ def _headers_are_near(first: Entry, before: Entry, entry: Entry) -> bool:
 MAX_ENTRIES = 200_000
 MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
 UNKNOWN_16 = 0xFFFF
-# Rows of the directory that are taken apart before it is known whether they have one length.
+# how many rows of the directory are unpacked before it is known whether they have one length
 ROWS_AT_ONCE = 512
 ZIP64_FIELD = 1
-# Of a large entry at once: it stays in the cache of a core.
+# how much of a large entry is read at once; it stays in the cache of a core
 CHECKED_BYTES = 256 * 1024
 MAX_UNPACKED_BYTES = 8 * 1024**3
 # Deflate cannot do better than 1,032 to 1 (RFC 1951: 258 bytes for two bits).
@@ -181,7 +185,8 @@ END64_LOCATOR = struct.Struct("<4sIQI")
 END64_LOCATOR_MAGIC = b"PK\x06\x07"
 END64 = struct.Struct("<4sQ2H2I4Q")
 END64_MAGIC = b"PK\x06\x06"
-# Of an entry: magic, flags, method, CRC-32, both sizes, the three lengths, where its header begins.
+# An entry of the directory: magic, flags, method, CRC-32, both sizes, three lengths, start of the
+# header.
 CENTRAL = struct.Struct("<4s4x2H4x3I3H8xI")
 CENTRAL_MAGIC = b"PK\x01\x02"
 LENGTHS = slice(6, 9)
@@ -189,7 +194,7 @@ LENGTHS = slice(6, 9)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Directory:
-    """The central directory: its place, and how many entries it says to have."""
+    """The place of the central directory, and the number of entries that it claims."""
 
     start: int
     size_bytes: int
@@ -197,7 +202,7 @@ class _Directory:
 
 
 def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
-    """All records by name.
+    """Return all records by name.
 
     Raises `EvidenceError` naming the file, the entry and what is wrong with it.
     """
@@ -206,11 +211,11 @@ def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
         raise opened.fault(f"zip archive with {directory.entries:,} entries is too large to read")
     entries = list(_central_entries(opened, directory))
     records = {record.name: record for record in located(opened, entries)}
-    # of two entries with one name some readers take the first, others the last
+    # some readers take the first of two entries with the same name, others the last
     if len(records) < len(entries):
         raise opened.fault(f"zip entry {short_text(_repeated(entries))} occurs twice")
     _check_apart(opened, records.values(), directory.start)
-    # torch writes 0 for all of them after `set_crc32_options(False)`
+    # after `set_crc32_options(False)` torch writes 0 as the checksum of every entry
     if not any(record.crc for record in records.values()):
         return {name: record._replace(crc=None) for name, record in records.items()}
     _check_bytes(opened, [record for record in records.values() if not record.deflated])
@@ -218,14 +223,14 @@ def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
 
 
 def _repeated(entries: list[Entry]) -> str:
-    """The first name that occurs twice."""
+    """Return the first name that occurs twice."""
     counts = Counter(shown_name(entry.name) for entry in entries)
     return next(name for name, count in counts.items() if count > 1)
 
 
 def _find_directory(opened: UntrustedFile) -> _Directory:
-    # at the very end, without the usual search backwards: in a comment behind it (APPNOTE 4.3.16) a
-    # second end record could stand, and readers differ in which they find
+    # Look only at the very end, without the usual search backwards. A comment after the record
+    # (APPNOTE 4.3.16) could contain a second end record, and readers differ in which one they find.
     end_start = opened.size_bytes - END.size
     magic, disk, start_disk, here, entries, size_bytes, start, comment = END.unpack(
         opened.read_at(end_start, END.size)
@@ -240,7 +245,8 @@ def _find_directory(opened: UntrustedFile) -> _Directory:
         locator = opened.read_at(end_start - END64_LOCATOR.size, END64_LOCATOR.size)
         if locator.startswith(END64_LOCATOR_MAGIC):
             directory_end, directory = _large_directory(opened, locator, directory)
-    # Python's zipfile adds such a shift to every offset without a word: room for a second archive
+    # Python's zipfile silently adds such a shift to every offset, which makes room for a second
+    # archive.
     if directory.start + directory.size_bytes != directory_end:
         raise opened.fault("zip directory is not where the end record says")
     return directory
@@ -249,7 +255,7 @@ def _find_directory(opened: UntrustedFile) -> _Directory:
 def _large_directory(
     opened: UntrustedFile, locator: bytes, small: _Directory
 ) -> tuple[int, _Directory]:
-    """The 64-bit end record; the 32-bit one must agree wherever it holds a value."""
+    """Return the 64-bit end record; the 32-bit one must agree wherever it has a value."""
     record_start = END64_LOCATOR.unpack(locator)[2]
     fields = END64.unpack(opened.read_at(record_start, END64.size))
     magic, entries, size_bytes, start = fields[0], fields[7], fields[8], fields[9]
@@ -265,7 +271,7 @@ def _large_directory(
 
 
 def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[Entry]:
-    """What the directory says of each entry, checked."""
+    """Yield what the directory says about each entry, after checking it."""
     data = memoryview(opened.read_at(directory.start, directory.size_bytes))
     position = number = 0
     while number < directory.entries:
@@ -273,7 +279,7 @@ def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[E
             raise opened.fault(f"zip directory ends before entry {number + 1}")
         lengths = CENTRAL.unpack_from(data, position)[LENGTHS]
         row = struct.Struct(CENTRAL.format + "{}s{}s{}x".format(*lengths))
-        # names of the same length follow each other: such rows are taken apart together
+        # Names of the same length often follow each other, so unpack such rows together.
         rows = min((len(data) - position) // row.size, directory.entries - number, ROWS_AT_ONCE)
         entries = list(row.iter_unpack(data[position : position + rows * row.size]))
         same = next(
@@ -289,13 +295,13 @@ def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[E
         yield from _entries(opened, entries[:same])
         number += same
         position += same * row.size
-    # rows that the count leaves out would be seen by a reader that goes to the end
+    # A reader that ignores the count and reads to the end would see further entries.
     if position != len(data):
         raise opened.fault("zip directory has bytes after its last entry")
 
 
 def _entries(opened: UntrustedFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry]:
-    """Rows as entries; as torch writes them they need no look at each."""
+    """Return rows as entries; rows as torch writes them need no check of each."""
     _, flags, methods, checksums, stored, sizes, *_, starts, names, _ = zip(*rows, strict=True)
     plain = set(methods) == {STORED} and not any(flag & ENCRYPTED_FLAG for flag in set(flags))
     if plain and stored == sizes and max(stored) < UNKNOWN_32 and max(starts) < UNKNOWN_32:
@@ -304,7 +310,7 @@ def _entries(opened: UntrustedFile, rows: list[tuple[Any, ...]]) -> Iterator[Ent
 
 
 def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
-    """One entry, checked; large values have taken the place of those that do not fit."""
+    """Return one entry after checking it, with the 64-bit values where the row has none."""
     _, flags, method, crc, stored_bytes, size_bytes, _, _, _, header_start, name, extra = fields
     if flags & ENCRYPTED_FLAG:
         raise _fault(opened, name, "is encrypted")
@@ -316,7 +322,7 @@ def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
         )
     if method == STORED and stored_bytes != size_bytes:
         raise _fault(opened, name, "is stored with a size other than its own")
-    # a bomb (CWE-409) is refused for what it claims, before any of it is unpacked
+    # refuse a decompression bomb (CWE-409) for its claim, before anything is unpacked
     if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
         problem = f"claims to unpack {stored_bytes:,} bytes to {size_bytes:,}"
         raise _fault(opened, name, f"{problem}, which no compression can")
@@ -330,8 +336,8 @@ def _fault(opened: UntrustedFile, name: bytes, problem: str) -> EvidenceError:
 def _large_values(
     opened: UntrustedFile, name: bytes, plain: tuple[int, int, int], extra: bytes
 ) -> list[int]:
-    """Full size, stored size, start: what does not fit 32 bits is in the zip64 field so."""
-    # APPNOTE 4.5.3: the field holds only those values that did not fit, in this order
+    """Return full size, stored size and start, with the values of the zip64 field."""
+    # the field has only the values that do not fit into 32 bits, in this order (APPNOTE 4.5.3)
     large = iter(_large_numbers(extra))
     values = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
     if -1 in values:
@@ -355,20 +361,21 @@ def _extra_field(extra: bytes, tag: int) -> bytes:
 
 
 def _check_apart(opened: UntrustedFile, records: Iterable[ZipRecord], limit: int) -> None:
-    """No record may reach into the next one or into the directory."""
+    """Refuse records that overlap each other or the directory."""
     end = 0
     for name, start, stored_bytes, *_ in sorted(records, key=itemgetter(1, 2)):
-        # entries over the same bytes are how a small archive unpacks to petabytes (D. Fifield, A
-        # better zip bomb, WOOT 2019)
+        # With entries over the same bytes, a small archive unpacks to petabytes (D. Fifield, A
+        # better zip bomb, WOOT 2019).
         if start < end or start + stored_bytes > limit:
             raise opened.fault(f"zip entry {short_text(name)} overlaps other data")
         end = start + stored_bytes
 
 
 def check_unpacked(opened: UntrustedFile, records: Iterable[ZipRecord]) -> None:
-    """Verify the deflated entries of an archive whose content nobody unpacks otherwise.
+    """Verify the deflated entries of an archive that no other reader unpacks.
 
-    Not those that unpack to more than `MAX_UNPACKED_BYTES` together: that work is the run's choice.
+    If they unpack to more than `MAX_UNPACKED_BYTES` together, they are not verified: the run could
+    otherwise choose how long the gate works.
     """
     packed = [record for record in records if record.deflated]
     if sum(record.size_bytes for record in packed) > MAX_UNPACKED_BYTES:
@@ -382,7 +389,7 @@ def check_unpacked(opened: UntrustedFile, records: Iterable[ZipRecord]) -> None:
 
 
 def _check_bytes(opened: UntrustedFile, records: Iterable[ZipRecord]) -> None:
-    """The checksum of each stored record, on all cores; small neighbours are read together."""
+    """Verify the checksum of each stored record on all cores; neighbours are read together."""
     groups = grouped(sorted(records, key=itemgetter(1)), _are_near)
     run_all([partial(_check_group, opened, group) for group in groups], available_threads())
 
@@ -394,7 +401,7 @@ def _are_near(first: ZipRecord, before: ZipRecord, record: ZipRecord) -> bool:
 
 
 def _check_group(opened: UntrustedFile, group: list[ZipRecord]) -> None:
-    """One record of any size, or several that fit into one piece together."""
+    """Verify one record of any size, or several records that fit into one piece."""
     if len(group) == 1:
         (record,) = group
         crc = 0

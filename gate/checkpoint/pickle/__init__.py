@@ -1,1 +1,1 @@
-"""Pickles interpreted as data: nothing is imported, nothing is called."""
+"""Interpret pickles as data: nothing is imported and nothing is called."""

@@ -1,7 +1,11 @@
-"""What the calls in a state's pickle stand for; nothing is ever called.
+"""Nodes for the calls in a state's pickle; nothing is ever called or imported.
 
-Nodes compare by identity: an untrusted pickle can nest them deeper than a comparison could follow.
-Those of tensors are not frozen, since a frozen one takes three times as long to make.
+Every call that a pickle would make becomes a node: a map, a set, a tensor, or an `OpaqueNode` with
+what the object was made from.
+
+Nodes compare by identity, because an untrusted pickle can nest them deeper than a recursive
+comparison could follow. The nodes of tensors are not frozen: a frozen data class takes three times
+as long to create.
 
 Source: the `__reduce_ex__` methods of torch 2.13 (`torch/_tensor.py`, `torch/_utils.py`) and of the
 standard library's containers under pickle protocols 2 to 5.
@@ -20,16 +24,17 @@ from gate.checkpoint.untrusted_files import HINT
 from gate.errors import EvidenceError
 from gate.text.untrusted_text import short_text
 
-# Protocol 2 writes these modules and names as they were called in Python 2.
+# Protocol 2 writes these modules and names in their Python 2 form.
 RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg", "exceptions": "builtins"}
 RENAMED_BUILTINS = {"xrange": "range", "unicode": "str", "long": "int", "unichr": "chr"}
 
 
 def global_node(module: str, name: str) -> GlobalNode:
-    """The node of a name, the same under every protocol."""
+    """Return the node of a name; one object gets the same node under every pickle protocol."""
     if module == "__builtin__":
         name = RENAMED_BUILTINS.get(name, name)
-    # NumPy 2 moved its core; arrays say so, and are the same arrays
+    # NumPy 2 renamed `numpy.core` to `numpy._core`. The arrays are the same, so the name must be
+    # too.
     if module.partition(".")[0] == "numpy":
         module = module.replace("numpy._core", "numpy.core", 1)
     return GlobalNode(RENAMED_MODULES.get(module, module), name)
@@ -37,25 +42,31 @@ def global_node(module: str, name: str) -> GlobalNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalNode:
-    """A name that a pickle refers to; it is never imported."""
+    """A class or function that a pickle refers to by name; it is never imported."""
 
     module: str
     name: str
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the tables of known names are indexed by."""
+        """Module and name, as the tables of known names are indexed."""
         return self.module, self.name
 
     @property
     def shown(self) -> str:
-        """The name as it is hashed: no module has a colon, so no two names are written alike."""
+        """The name as it is hashed.
+
+        No module contains a colon, so two different names never give the same text.
+        """
         return f"{self.module}:{self.name}"
 
 
 @dataclass(slots=True, eq=False)
 class MapNode:
-    """A dictionary of any kind; keys may be of any kind too, so it is kept as pairs."""
+    """A dictionary of any kind.
+
+    It is stored as pairs, because the keys of a pickle may be values that Python cannot hash here.
+    """
 
     pairs: list[tuple[object, object]] = field(default_factory=list)
     attributes: list[object] = field(default_factory=list)
@@ -63,16 +74,18 @@ class MapNode:
 
 @dataclass(slots=True, eq=False)
 class SetNode:
-    """A set of any kind."""
+    """A set or frozenset."""
 
     items: list[object]
 
 
 @dataclass(slots=True, eq=False)
 class OpaqueNode:
-    """An object of a class that means nothing to us: what it was made from, nothing more.
+    """An object of an unknown class, described by everything that it is made from.
 
-    `is_new` says that `__new__` was called and not the class itself, which would run `__init__`.
+    `made_by` is the class or function that the pickle calls. `is_new` is true if only `__new__` was
+    called; a call of the class itself would run `__init__` too. `items`, `pairs` and `states` were
+    added to the object after the call.
     """
 
     made_by: str
@@ -86,12 +99,18 @@ class OpaqueNode:
 
 @dataclass(slots=True, eq=False)
 class PartsNode(OpaqueNode):
-    """A tensor without plain memory: its parts are the pairs, and nothing can be added."""
+    """A tensor without plain memory, such as a sparse one.
+
+    Its parts are in `pairs`. The pickle cannot add anything to it.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttributedNode:
-    """A tensor of a class of its own, or one with attributes, as `~class` and `~attributes`."""
+    """A tensor of a subclass, or a tensor with attributes.
+
+    In paths the class is `~class` and the attributes are `~attributes`.
+    """
 
     tensor: object
     kind: GlobalNode | None
@@ -100,10 +119,11 @@ class AttributedNode:
 
 @dataclass(slots=True, eq=False)
 class StorageNode:
-    """A run of `elements` elements under a record's key.
+    """A storage: `elements` elements of one dtype under the key of a record.
 
-    `first` and `length` are the part that is meant, `quantized` the name of a type whose
-    elements mean nothing without a scale, or empty. `view` is the key of a part in legacy files.
+    `first` and `length` select the part that is referred to. `quantized` is the name of a quantized
+    storage type, whose elements mean nothing without a scale; otherwise it is empty. `view` is the
+    key of the part in legacy files.
     """
 
     key: str
@@ -117,9 +137,10 @@ class StorageNode:
 
 @dataclass(slots=True, eq=False)
 class TensorNode:
-    """A view of a storage; offset and strides count elements.
+    """A view of a storage; `offset` and `strides` count elements.
 
-    Of a conjugated one the imaginary parts, of a negated one all parts have the other sign.
+    In a `conjugated` tensor the imaginary parts have the opposite sign of the stored ones. In a
+    `negated` tensor all numbers do.
     """
 
     storage: StorageNode
@@ -132,7 +153,7 @@ class TensorNode:
 
 
 MAX_DIMENSIONS = 64
-# Storage, offset, shape and strides.
+# the number of arguments that describe a view: storage, offset, shape and strides
 VIEW: Final = 4
 MAX_INTEGER = 2**62
 PLAIN_FACTORIES: Final = frozenset({
@@ -142,7 +163,8 @@ PLAIN_FACTORIES: Final = frozenset({
     *(("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")),
 })  # fmt: skip
 ORDINARY: Final = "Save an ordinary tensor, for example tensor.clone()."
-# Calls that no saved state needs and that would act on the machine that loads the file.
+# Modules and builtins that no saved state needs, and whose calls would act on the machine that
+# loads the file.
 ACTING_MODULES = frozenset({
     "code", "codeop", "ctypes", "importlib", "marshal", "nt", "os", "posix", "pty", "runpy",
     "shutil", "socket", "subprocess", "sys", "webbrowser",
@@ -152,9 +174,10 @@ ACTING_BUILTINS = frozenset({
 })  # fmt: skip
 Arguments = tuple[object, ...]
 Call = Callable[[Arguments], object]
-# As opaque objects any two of these would be equal: they name a shape and hold no bytes.
-# A kind of device and its number; on `meta` a tensor has no bytes.
+# A kind of device, and optionally its number. A tensor on `meta` has no bytes.
 LOCATION: Final = re.compile(r"(?!meta(?::|\Z))[a-z][a-z0-9_]*(?::[0-9]{1,4})?", re.ASCII)
+# These tensors have a shape and no bytes. As opaque objects any two of them would be equal, so they
+# are refused.
 NOT_PLAIN = {
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): "a tensor on the meta device",
     ("torch._utils", "_rebuild_wrapper_subclass"): "a tensor subclass without data",
@@ -162,10 +185,11 @@ NOT_PLAIN = {
 
 
 class StateError(EvidenceError):
-    """A fault inside a saved state; it names no file yet, the reader of the file adds that."""
+    """A fault inside a saved state; the reader of the file adds the file's name."""
 
 
-# torch.storage._load_from_bytes: a whole file of torch.save in one value, which only torch opens
+# A tensor that pickle or joblib saved is a call of torch.storage._load_from_bytes. Its argument is
+# a whole file of torch.save, which only torch can open.
 BY_PICKLE: Final = (
     "If pickle or joblib saved this tensor, save it with torch.save or as a NumPy array: pickle "
     "puts a file of torch's own into the file. Otherwise the file is damaged."
@@ -173,20 +197,25 @@ BY_PICKLE: Final = (
 
 
 def fault(problem: str, *, hint: str = HINT) -> StateError:
-    """What is wrong inside the state."""
+    """Return an error that says what is wrong inside the state."""
     return StateError(problem, hint=hint)
 
 
 def named(module: str, name: str) -> GlobalNode:
-    """The node of a name; `StateError` for a module that is none."""
-    # a colon joins module and name where they are hashed; one more would make two names look alike
+    """Return the node of a name; raises `StateError` if the module has a colon in its name."""
+    # A colon joins module and name when they are hashed. One more colon could give two different
+    # names the same text.
     if ":" in module:
         raise fault("refers to a module with an impossible name")
     return global_node(module, name)
 
 
 def attributes_of(state: object) -> list[object]:
-    """What counts of a map's state: all but an empty one, and but the versions in `_metadata`."""
+    """Return the attributes in a map's state that count.
+
+    An empty state does not count, and neither do the module versions in `_metadata`, which
+    `state_dict()` adds.
+    """
     if not isinstance(state, MapNode):
         return [state]
     kept = [pair for name, value in state.pairs if (pair := _kept_attribute(name, value))]
@@ -201,7 +230,10 @@ def _kept_attribute(name: object, value: object) -> tuple[object, object] | None
 
 
 def left_out_of(state: object) -> list[MapNode]:
-    """The maps of versions in `_metadata` that do not count, which must not change any more."""
+    """Return the maps of versions in `_metadata` that do not count.
+
+    They must not change after this decision, or they could hold uncompared data.
+    """
     left_out = []
     for name, value in state.pairs if isinstance(state, MapNode) else ():
         if _is_text(name, "_metadata") and isinstance(value, MapNode):
@@ -211,7 +243,7 @@ def left_out_of(state: object) -> list[MapNode]:
 
 
 def _is_version(module: object, value: object) -> bool:
-    """Whether this is what `state_dict()` notes of a module: its version and nothing else."""
+    """Return whether this is what `state_dict()` notes of a module: its version alone."""
     match value:
         case MapNode(pairs=[(str() as key, int() | None as version)], attributes=[]):
             return isinstance(module, str) and key == "version" and type(version) is not bool
@@ -223,10 +255,11 @@ def _is_text(value: object, text: str) -> bool:
 
 
 def opaque_call(function: object, arguments: object, *, is_new: bool = False) -> OpaqueNode:
-    """The node of a call that is in no table.
+    """Return the node of a call that is not in any table.
 
-    Raises `StateError` for a call with invalid arguments, for one that would act on the machine,
-    and for tensors without plain bytes, which must not be left out silently.
+    Raises `StateError` for a call with invalid arguments and for a call that would act on the
+    machine. Tensors without plain bytes are refused too, because they must not be left out
+    silently.
     """
     if not isinstance(arguments, tuple):
         raise fault("makes a call whose arguments are not a tuple")
@@ -249,22 +282,22 @@ def opaque_call(function: object, arguments: object, *, is_new: bool = False) ->
 def _acts(function: GlobalNode) -> bool:
     if function.module == "builtins":
         return function.name in ACTING_BUILTINS
-    # a list of bad names can never be complete, and need not be: nothing is called in any case,
-    # this only decides whether the file is reported as an attack
+    # A list of dangerous names is never complete, and need not be. Nothing is called in any case.
+    # The list only decides whether the file is reported as an attack.
     module = IMPORT_MAPPING.get(function.module, function.module)
     return module.partition(".")[0] in ACTING_MODULES
 
 
 def storage(reference: object) -> object:
-    """What a persistent id names: a storage, or in legacy files the class of a module.
+    """Return what a persistent id refers to: a storage or, in legacy files, the class of a module.
 
-    A storage is `("storage", type, key, location, elements)`; legacy files add None or
-    `(key, first element, elements)` of a part of it.
+    A storage is `("storage", type, key, location, elements)`. Legacy files add None, or `(key,
+    first element, elements)` of a part of the storage.
     """
     match reference:
         case ("storage", GlobalNode() as kind, str() as key, location, int() as elements, *rest):
             check_location(location)
-        # its source text follows, which is no part of a state
+        # the module's source text follows, which is not part of the state
         case ("module", GlobalNode() as kind, None | str(), None | str()):
             return kind
         case _:
@@ -280,12 +313,12 @@ def storage(reference: object) -> object:
 
 
 def is_location(location: object) -> bool:
-    """Whether a tensor would be on a device that holds its bytes; which one does not count."""
+    """Return whether a tensor's device holds its bytes; which device it is does not matter."""
     return isinstance(location, str) and LOCATION.fullmatch(location) is not None
 
 
 def check_location(location: object) -> None:
-    """`StateError` for what is no device that holds bytes."""
+    """Raise `StateError` unless the location is a device that holds bytes."""
     if not is_location(location):
         shown = short_text(location) if isinstance(location, str) else "something else"
         raise fault(
@@ -297,7 +330,7 @@ def check_location(location: object) -> None:
 def _storage(kind: GlobalNode, key: str, elements: int, part: tuple[int, int]) -> StorageNode:
     quantized = kind.name in QUANTIZED_STORAGES
     dtype = QUANTIZED_STORAGES.get(kind.name) or TORCH_STORAGES.get(kind.name)
-    # a class of another package may have the same name and other elements
+    # another package may have a class of the same name with other elements
     if dtype is None or kind.module.partition(".")[0] != "torch":
         raise _unread_storage(kind.name)
     if not 0 <= elements < MAX_INTEGER:
@@ -327,7 +360,7 @@ def _sizes(values: object, what: str) -> tuple[int, ...]:
 def _tensor(
     arguments: Arguments, dtype: str | None, metadata: object, *, quantized: bool = False
 ) -> TensorNode:
-    """A tensor from (storage, offset, shape, strides, …)."""
+    """Return a tensor from its arguments (storage, offset, shape, strides, …)."""
     match arguments:
         case (StorageNode() as source, int() as offset, shape, strides, *_):
             pass
@@ -351,7 +384,7 @@ def _tensor(
 
 
 def _marks(metadata: object) -> set[str]:
-    """The names of what a tensor is marked with: its bytes are to be read in another way."""
+    """Return the names of the marks on a tensor, which change how its bytes are read."""
     if metadata is None:
         return set()
     if not isinstance(metadata, MapNode) or metadata.attributes:
@@ -365,16 +398,17 @@ def _marks(metadata: object) -> set[str]:
             f"holds a tensor that is marked with {short_text(min(unknown))}, which is unknown",
             hint=ORDINARY,
         )
-    # any that is there counts, whatever its value is: torch writes those that are set
+    # Torch only writes marks that are set, and takes any mark that is there as set. A value other
+    # than True was not written by torch.
     if not all(value is True for _, value in metadata.pairs):
         raise fault("holds a tensor with a mark that is not True", hint=ORDINARY)
     return set(names)
 
 
 def check_no_gradients(gradient: object, *hooks: object) -> None:
-    """`StateError` unless a tensor only says whether it asks for gradients, and has no hooks.
+    """Raise `StateError` unless `requires_grad` is a bool and the tensor has no hooks.
 
-    Torch writes an empty map for the hooks; one that is not would run when gradients are made.
+    Torch writes an empty map for the hooks. A hook would run as soon as a gradient is computed.
     """
     if not isinstance(gradient, bool):
         raise fault("holds a tensor that does not say by True or False if it asks for gradients")
@@ -387,12 +421,12 @@ def check_no_gradients(gradient: object, *hooks: object) -> None:
 
 
 def is_empty_map(value: object) -> bool:
-    """Whether a value is a map that holds nothing at all."""
+    """Return whether a value is a map without pairs and attributes."""
     return isinstance(value, MapNode) and not value.pairs and not value.attributes
 
 
 def rebuild_quantized(arguments: Arguments) -> tuple[TensorNode, str]:
-    """The integers of a quantized tensor, and the name of its dtype."""
+    """Return the integers of a quantized tensor, and the name of its dtype."""
     node = _tensor(arguments, None, None, quantized=True)
     if not node.storage.quantized:
         raise fault("holds a quantized tensor whose storage is not quantized")
@@ -430,7 +464,7 @@ def _other_arguments() -> StateError:
 
 
 def torch_dtype(kind: object) -> str | None:
-    """The dtype that a name of torch stands for; None for anything else."""
+    """Return the dtype that a name of torch stands for, or None for anything else."""
     match kind:
         case GlobalNode(module="torch", name=name):
             return TORCH_DTYPES.get(name)
@@ -438,7 +472,7 @@ def torch_dtype(kind: object) -> str | None:
 
 
 def check_dtype(dtype: str, kind: object) -> None:
-    """`StateError` where a tensor would be converted to another dtype when it is loaded."""
+    """Raise `StateError` if loading would convert the tensor to a different dtype."""
     if torch_dtype(kind) != dtype:
         raise fault(
             f"holds a tensor of {dtype} that becomes one of another type when it is loaded",
@@ -447,7 +481,7 @@ def check_dtype(dtype: str, kind: object) -> None:
 
 
 def _from_processor(arguments: Arguments) -> object:
-    """The tensor itself: the device that it was on is no part of its value."""
+    """Return the tensor itself: the device that it was saved from is not part of its value."""
     match arguments:
         case (TensorNode() as tensor, kind, device, gradient):
             check_dtype(tensor.dtype, kind)
@@ -458,12 +492,16 @@ def _from_processor(arguments: Arguments) -> object:
 
 
 def _ordered(arguments: Arguments) -> object:
-    # each tensor has one, of its hooks
+    # each tensor has an empty OrderedDict, for its hooks
     return None if arguments else MapNode()
 
 
 def _default(arguments: Arguments) -> object:
-    """Its factory is called for a key that is missing, so only a plain one is passed over."""
+    """Return a map for a defaultdict with a plain factory, or None for any other.
+
+    Python calls the factory for a missing key. Only a harmless factory may be left out of the
+    digest.
+    """
     match arguments:
         case () | (None,):
             return MapNode()
@@ -477,7 +515,7 @@ def _counter(arguments: Arguments) -> object:
         case ():
             return MapNode()
         case (MapNode() as counts,):
-            # a copy, as Python makes one: each can be filled further on its own
+            # copied as Python does, because each of the two can be filled further on its own
             return MapNode(list(counts.pairs))
     return None
 
@@ -497,7 +535,10 @@ def _size(arguments: Arguments) -> object:
 
 
 def _bytes(arguments: Arguments) -> object:
-    """Protocol 2 writes bytes as text of which each character is one byte."""
+    """Return the bytes of a call of `bytes`, `bytearray` or `_codecs.encode`.
+
+    Protocol 2 writes bytes as text in which each character is one byte.
+    """
     match arguments:
         case ():
             return b""

@@ -1,7 +1,7 @@
-"""Whether all that a pickle calls and imports is part of the state that it ends with.
+"""Check that everything a pickle calls and imports is part of the state that it ends with.
 
-An object that is made and then dropped is in no digest, but loading the file would make it, and so
-run whatever it is made by.
+An object that a pickle creates and drops is in no digest. Loading the file would still create it,
+and so run the code that it is made by.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gate.checkpoint.pickle.calls import (
 from gate.checkpoint.pickle.tensor_nodes import ArrayNode, DtypeNode
 from gate.text.untrusted_text import short_text
 
-# The modules of what stands for a plain value, whose names are in no leaf.
+# Modules of calls that stand for plain values, so their names are in no leaf.
 PLAIN_MODULES: Final = frozenset({
     "_codecs", "builtins", "collections", "numpy", "numpy.core.multiarray", "numpy.core.numeric",
     "torch", "torch._tensor", "torch._utils", "torch.cuda", "torch.nested._internal.nested_tensor",
     "torch.nn.parameter", "torch.serialization", "torch.storage",
 })  # fmt: skip
-# The range that torch.compile notes of a size, in what a jagged tensor has computed of itself.
+# torch.compile notes this range of a size in the cache of a jagged tensor, which is left out.
 DROPPED: Final = frozenset({"torch._dynamo.decorators:_DimRange"})
 
 
 def check_reached(root: object, objects: Iterable[OpaqueNode], names: Iterable[GlobalNode]) -> None:
-    """`StateError` for an object or a name that nothing in the state leads to."""
+    """Raise `StateError` for an object or a name that the final state does not contain."""
     made = {id(node): node for node in objects if node.made_by not in DROPPED}
     needed = {name.shown for name in names if name.module not in PLAIN_MODULES} - DROPPED
     if not made and not needed:
@@ -53,7 +53,10 @@ def check_reached(root: object, objects: Iterable[OpaqueNode], names: Iterable[G
 
 
 def _reachable(root: object) -> Iterator[object]:
-    """Every node below `root`, once; nothing recurses, a pickle nests as deep as it likes."""
+    """Yield every node below `root` once.
+
+    It does not recurse, because a pickle may nest its values as deep as it likes.
+    """
     seen: set[int] = set()
     waiting = [root]
     while waiting:

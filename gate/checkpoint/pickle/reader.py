@@ -1,7 +1,8 @@
-"""Interprets a pickle as data: no name is imported, nothing is called, every limit is counted.
+"""Interpret a pickle as data: no name is imported, nothing is called, and all work is limited.
 
-A handler is given the position behind its opcode and answers the position of the next one. Source:
-the opcode table in Python's `pickletools`; only what protocols 2 to 5 write.
+Each opcode has a handler, which takes the position after the opcode and returns the position of the
+next one. Source: the opcode table in Python's `pickletools`. Only opcodes that protocols 2 to 5
+write are supported.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gate.checkpoint.pickle.reached import check_reached
 from gate.checkpoint.pickle.tensor_nodes import NUMPY_CALLS, SPECIAL_CALLS, ArrayNode, DtypeNode
 from gate.checkpoint.pickle.tensor_runs import tensor_run
 
-# No position is negative, so the end cannot be mistaken for a place in the pickle.
+# returned by the handler of STOP; no position in a pickle is negative
 NO_MORE = -1
 U16 = struct.Struct("<H").unpack_from
 U32 = struct.Struct("<I").unpack_from
@@ -35,7 +36,8 @@ I32 = struct.Struct("<i").unpack_from
 U64 = struct.Struct("<Q").unpack_from
 # BINFLOAT is the one big-endian field of a pickle (pickletools, `float8`).
 F64 = struct.Struct(">d").unpack_from
-# Every call that stands for more than an object: containers, NumPy, tensors of all kinds.
+# Calls that stand for more than an opaque object: containers, NumPy values, and all kinds of
+# tensors.
 _CALLS: Final = {**CALLS, **NUMPY_CALLS, **SPECIAL_CALLS}
 
 Handler = Callable[[Machine, int], int]
@@ -81,7 +83,7 @@ def _byte(data: bytes, position: int) -> tuple[int, ...]:
 
 
 def _small_integer(machine: Machine, position: int) -> int:
-    """The commonest number, without the detour of `_number`."""
+    """Push a one-byte integer, the most frequent number, without the extra calls of `_number`."""
     machine.stack.append(machine.data[position])
     return position + 1
 
@@ -92,10 +94,11 @@ def _stop(machine: Machine, position: int) -> int:
 
 
 def _text(machine: Machine, position: int) -> int:
-    """The commonest opcode that has a length, without the detours of `_sized`."""
+    """Push a BINUNICODE text, the most frequent opcode with a length, without using `_sized`."""
     data = machine.data
     start = position + 4
-    # the length is the file's own claim, and a slice behind the end is shorter instead of an error
+    # The length is only a claim of the file. A slice beyond the end would be shorter instead of an
+    # error.
     end: int = start + U32(data, position)[0]
     if end > len(data):
         raise IndexError
@@ -104,17 +107,17 @@ def _text(machine: Machine, position: int) -> int:
 
 
 def _frame(machine: Machine, position: int) -> int:
-    """How many bytes follow in one piece: not more than there are, as Python's reader asks too."""
+    """Check that a frame is not longer than the rest of the pickle, as Python's reader does."""
     start = position + 8
-    # PEP 3154: a frame only tells a reader of streams how much to fetch, so it is checked and not
-    # obeyed
+    # A frame only tells a reader of streams how much to fetch (PEP 3154). So its length is checked
+    # and otherwise ignored.
     if start + U64(machine.data, position)[0] > len(machine.data):
         raise IndexError
     return start
 
 
 def _mark(machine: Machine, position: int) -> int:
-    # a stack of its own for each group, so that no opcode takes values from below the mark
+    # each group has its own stack, so that no opcode can take values from below the mark
     machine.marks.append(machine.stack)
     machine.stack = []
     is_text = machine.in_runs and machine.data.startswith(BINUNICODE, position)
@@ -122,10 +125,11 @@ def _mark(machine: Machine, position: int) -> int:
 
 
 def _tensors(machine: Machine, position: int) -> int:
-    """As many names and tensors as can be read in one piece: most of a large state."""
+    """Read as many names and tensors as possible in one piece; they are most of a large state."""
     run = tensor_run(machine.data, position, machine.memo)
     if (
         run is None
+        # a run that would overlap the memo numbers of an earlier run is left to the single opcodes
         or run.first < machine.runs_end
         or machine.containers + CONTAINERS_EACH * len(run.tensors) > MAX_CONTAINERS
     ):
@@ -135,7 +139,7 @@ def _tensors(machine: Machine, position: int) -> int:
 
 
 def _pop(machine: Machine, position: int) -> int:
-    # POP on an empty group takes its mark away, as Python's own reader does
+    # POP on an empty group removes its mark, as in Python's own reader
     if machine.stack:
         machine.stack.pop()
     else:
@@ -162,7 +166,7 @@ def _tuple(machine: Machine, position: int) -> int:
 def _short_tuple(length: int) -> Handler:
     def push(machine: Machine, position: int) -> int:
         stack = machine.stack
-        # `stack[-3:]` of two values is those two: the tuple would silently be shorter
+        # `stack[-3:]` of a shorter stack would silently give a shorter tuple
         if len(stack) < length:
             raise IndexError
         stack[-length:] = [tuple(stack[-length:])]
@@ -178,12 +182,12 @@ def _frozen_set(machine: Machine, position: int) -> int:
 
 
 def _global(machine: Machine, position: int) -> int:
-    """Two lines of text: the module and the name in it."""
+    """Push the name in the next two lines: the module, and the name in it."""
     first = machine.data.find(b"\n", position)
     second = machine.data.find(b"\n", first + 1)
     if first < 0 or second < 0:
         raise IndexError
-    # a name becomes a node; importing it is where a pickle takes over a process (CWE-502)
+    # The name only becomes a node. Importing it is how a pickle takes over a process (CWE-502).
     module, name = machine.data[position:first], machine.data[first + 1 : second]
     machine.push_name(module.decode("utf-8"), name.decode("utf-8"))
     return second + 1
@@ -221,7 +225,7 @@ def _append_many(machine: Machine, position: int) -> int:
 
 
 def _add_members(machine: Machine, position: int) -> int:
-    """ADDITEMS: a set and nothing else has what it calls."""
+    """ADDITEMS: add members to a set; no other node has the method that Python would call."""
     items = machine.pop_mark()
     target = machine.stack[-1]
     machine.check_not_given(target)
@@ -234,12 +238,13 @@ def _add_members(machine: Machine, position: int) -> int:
 def _extend_pairs(machine: Machine, items: list[object]) -> None:
     target = machine.stack[-1]
     machine.check_not_given(target)
-    # a tensor in parts takes none: torch would change its elements
+    # The check is for exactly `OpaqueNode`: a `PartsNode` is a tensor, and torch would change its
+    # elements.
     if not (isinstance(target, MapNode) or type(target) is OpaqueNode) or len(items) % 2:
         raise fault("sets keys in something that cannot have any")
-    # pairs instead of a dictionary: keys here may not be hashable, and of two equal keys a
-    # dictionary drops the first unseen, while both of these meet again as one path that is there
-    # twice
+    # Pairs and not a dictionary, for two reasons. Keys may not be hashable here. And a dictionary
+    # would silently drop the first of two equal keys, while two pairs give the same path twice,
+    # which is an error.
     target.pairs.extend(zip(items[::2], items[1::2], strict=True))
 
 
@@ -256,34 +261,35 @@ def _set_items(machine: Machine, position: int) -> int:
 
 
 def _put(machine: Machine, position: int) -> int:
-    """BINPUT: remember the top of the stack under a number of one byte."""
+    """BINPUT: remember the top of the stack under a one-byte number."""
     machine.memo[machine.data[position]] = machine.stack[-1]
     return position + 1
 
 
 def _long_put(machine: Machine, position: int) -> int:
-    """LONG_BINPUT: the same under a number of four bytes."""
-    # a dictionary, so that a number of 32 bits costs one entry: with an array that grows to the
-    # highest number it is memory exhaustion (CVE-2018-20406 in Python's own reader)
+    """LONG_BINPUT: remember the top of the stack under a four-byte number."""
+    # The memo is a dictionary, so any 32-bit number costs one entry. An array that grows to the
+    # highest number exhausts memory (CVE-2018-20406 in Python's own reader).
     machine.memo[U32(machine.data, position)[0]] = machine.stack[-1]
     return position + 4
 
 
 def _memoize(machine: Machine, position: int) -> int:
-    """MEMOIZE: the same under the next number."""
+    """MEMOIZE: remember the top of the stack under the next number."""
+    # the next number is the size of the memo, so the entries of runs have to be in it
     machine.remember_runs()
     machine.memo[len(machine.memo)] = machine.stack[-1]
     return position
 
 
 def _get(machine: Machine, position: int) -> int:
-    """BINGET: push what is remembered under a number of one byte."""
+    """BINGET: push the value that is remembered under a one-byte number."""
     machine.stack.append(machine.recalled(machine.data[position]))
     return position + 1
 
 
 def _long_get(machine: Machine, position: int) -> int:
-    """LONG_BINGET: the same under a number of four bytes."""
+    """LONG_BINGET: push the value that is remembered under a four-byte number."""
     machine.stack.append(machine.recalled(U32(machine.data, position)[0]))
     return position + 4
 
@@ -294,7 +300,7 @@ def _persistent_id(machine: Machine, position: int) -> int:
 
 
 def _known(function: object, arguments: object) -> object:
-    """The value that a call stands for; None where it is not guessed but stays an object."""
+    """Return the value that a known call stands for, or None for an opaque object."""
     if isinstance(function, GlobalNode) and isinstance(arguments, tuple):
         known = _CALLS.get(function.key)
         return known(arguments) if known else None
@@ -302,7 +308,7 @@ def _known(function: object, arguments: object) -> object:
 
 
 def _reduce(machine: Machine, position: int) -> int:
-    # REDUCE and NEWOBJ are how a pickle runs code: this only looks the name up in a table
+    # REDUCE and NEWOBJ are how a pickle runs code. Here they only look up the name in a table.
     arguments, function = machine.stack.pop(), machine.stack.pop()
     made = _known(function, arguments)
     if made is None:
@@ -316,7 +322,11 @@ def _reduce(machine: Machine, position: int) -> int:
 
 
 def _new_object(machine: Machine, position: int) -> int:
-    """NEWOBJ: `__new__` alone, so that a set or a Counter would be empty whatever it was given."""
+    """NEWOBJ: push an object that is made by `__new__` alone.
+
+    The table of known calls does not apply: without `__init__`, a set or a Counter stays empty and
+    ignores its arguments.
+    """
     arguments, function = machine.stack.pop(), machine.stack.pop()
     machine.push_object(opaque_call(function, arguments, is_new=True))
     machine.give(arguments)
@@ -334,12 +344,15 @@ def _new_object_with_keywords(machine: Machine, position: int) -> int:
 
 
 def _build(machine: Machine, position: int) -> int:
-    """Attributes of a map are kept too, but for the versions that `state_dict()` notes there."""
+    """BUILD: add a state to an object, or attributes to a map.
+
+    Of a map's attributes the versions that `state_dict()` adds are left out.
+    """
     state = machine.stack.pop()
     target = machine.stack[-1]
     machine.check_not_given(target)
     machine.give(state)
-    # Python would run `__setstate__` here; what it would be given is kept as data instead
+    # Python would call `__setstate__` here. Its argument is kept as data instead.
     if isinstance(target, ArrayNode | DtypeNode) or type(target) is OpaqueNode:
         target.states.append(state)
     elif isinstance(target, MapNode):
@@ -351,9 +364,9 @@ def _build(machine: Machine, position: int) -> int:
     return position
 
 
-# Left out on purpose: EXT1 to EXT4 (names from a registry of the loading process), OBJ and INST
-# (calls in an older form), NEXT_BUFFER and READONLY_BUFFER (bytes from outside the file), and the
-# text opcodes of protocol 0.
+# These opcodes are left out on purpose: EXT1 to EXT4 (names from a registry of the loading
+# process), OBJ and INST (older forms of calls), NEXT_BUFFER and READONLY_BUFFER (bytes from outside
+# the file), and the text opcodes of protocol 0.
 _BY_CODE: Final[dict[bytes, Handler]] = {
     b"\x95": _frame,  # FRAME
     b".": _stop,  # STOP
@@ -404,33 +417,34 @@ _BY_CODE: Final[dict[bytes, Handler]] = {
     b"\x92": _new_object_with_keywords,  # NEWOBJ_EX
     b"b": _build,  # BUILD
 }
-# A tuple indexed by the byte: the lookup is made for each of up to millions of opcodes.
+# A tuple indexed by the opcode's byte, because there may be millions of look-ups.
 HANDLERS: Final[tuple[Handler | None, ...]] = tuple(
     _BY_CODE.get(bytes((code,))) for code in range(256)
 )
 
 
-# Of one pickle: what it is made into takes several times as much memory.
+# The limit for one pickle. Its nodes take several times as much memory.
 MAX_PICKLE_BYTES = 64 * 1024 * 1024
-# A million values take a few opcodes each; this bounds time where the size of the file does not.
+# A million values take a few opcodes each. This limits the time, which the size of the file does
+# not.
 MAX_OPCODES = 5_000_000
-# The opcode PROTO and the protocols whose opcodes are known.
+# the opcode PROTO with each protocol whose opcodes are supported
 LONG_BINPUT: Final = ord("r")
 BINUNICODE: Final = b"X"
 HEADS: Final = frozenset(bytes((0x80, number)) for number in range(2, 6))
 
 
 def read_pickle(data: bytes) -> object:
-    """The value of a pickle that fills `data`: plain values and the nodes of `pickle.nodes`.
+    """Return the value of a pickle that fills `data`: plain values, and the nodes of `calls.py`.
 
-    Raises `StateError` for a pickle that is cut short, too long, malformed, or uses an opcode that
-    no state needs. The caller limits the size of `data`.
+    Raises `StateError` for a pickle that is truncated, too long or malformed, or that uses an
+    opcode which no state needs. The caller limits the size of `data`.
     """
     return whole_pickle(data).stack[0]
 
 
 def whole_pickle(data: bytes) -> Machine:
-    """The same with all that the pickle referred to; its value is the only one on the stack."""
+    """Return the machine after a pickle that fills `data`; its stack has only the value."""
     machine = interpret(data, 0)
     if machine.end != len(data):
         raise fault("ends with unused values or trailing bytes")
@@ -438,17 +452,16 @@ def whole_pickle(data: bytes) -> Machine:
 
 
 def read_pickle_at(data: bytes, start: int) -> tuple[object, int]:
-    """The same for a pickle that begins at `start`, and where it ended."""
+    """Return the value of a pickle that begins at `start`, and the position after the pickle."""
     machine = interpret(data, start)
     return machine.stack[0], machine.end
 
 
 def interpret(data: bytes, start: int, *, in_runs: bool = True) -> Machine:
-    """The machine after a pickle that begins at `start`; its value is the only one on the stack.
+    """Return the machine after a pickle that begins at `start`; its stack has only the value.
 
-    Without `in_runs` each opcode is read alone, to the same result.
-
-    Raises as `read_pickle` does.
+    With `in_runs=False` every opcode is read alone, with the same result. Raises the errors of
+    `read_pickle`.
     """
     if data[start : start + 2] not in HEADS:
         raise fault("is not a pickle of protocol 2 to 5")
@@ -458,11 +471,11 @@ def interpret(data: bytes, start: int, *, in_runs: bool = True) -> Machine:
 
 
 def run_opcodes(machine: Machine, start: int) -> None:
-    """Let the opcodes from `start` on work until the last one; one value is on the stack then."""
+    """Execute the opcodes from `start` to STOP, and check that exactly one value remains."""
     try:
         _run(machine, start)
-    # handlers read on without asking how much is left; that they ran out shows here, for all of
-    # them
+    # Handlers do not check how many bytes or values are left. This catches the error for all of
+    # them.
     except (IndexError, struct.error) as error:
         raise fault("its pickle is truncated or takes a value from an empty stack") from error
     except UnicodeDecodeError as error:
@@ -473,17 +486,20 @@ def run_opcodes(machine: Machine, start: int) -> None:
 
 
 def _run(machine: Machine, position: int) -> None:
-    """One opcode after the other; this loop bounds the work, since nothing here recurses."""
+    """Execute one opcode after the other.
+
+    No handler recurses, so this loop limits all the work.
+    """
     data, handlers, memo = machine.data, HANDLERS, machine.memo
     for _ in range(MAX_OPCODES):
         code = data[position]
-        # a quarter of all opcodes of a state, so not worth a call
+        # a quarter of all opcodes in a state, so the call of a handler is saved
         if code == LONG_BINPUT:
             memo[U32(data, position + 1)[0]] = machine.stack[-1]
             position += 5
             continue
         handler = handlers[code]
-        # refused and not passed over: an opcode also says how many bytes belong to it
+        # An unknown opcode cannot be skipped: only its definition says how many bytes belong to it.
         if handler is None:
             raise fault(f"uses the opcode {_opcode_name(code)}, which no state needs")
         position = handler(machine, position + 1)

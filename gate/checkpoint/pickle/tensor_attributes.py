@@ -1,7 +1,7 @@
-"""The names that every tensor of torch has; one that a file sets would change or hide the tensor.
+"""The names that every torch tensor has; an attribute of such a name would change or hide it.
 
-Source: `dir(torch.Tensor)` of torch 2.13, without the names between two underscores; a test
-compares it with the torch at hand.
+Source: `dir(torch.Tensor)` of torch 2.13, without names like `__name__`. A test compares the list
+with the installed torch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What NumPy writes into a pickle, and tensors that are more than one run of elements.
+"""Calls in a pickle for NumPy values, and for tensors that are more than one run of elements.
 
-Source: `ndarray.__reduce__`, `dtype.__reduce__` and `numpy.lib.format` of NumPy 1.26 and 2.4. An
-array becomes a tensor, a scalar the plain number, anything else an object with what it was made of.
+An array becomes a tensor, and a scalar becomes the plain number. Anything else becomes an object
+with what it is made from.
 
-Source: `torch/_utils.py` and `torch/nested/_internal/nested_tensor.py` of torch 2.13.
+Source: `ndarray.__reduce__`, `dtype.__reduce__` and `numpy.lib.format` of NumPy 1.26 and 2.4;
+`torch/_utils.py` and `torch/nested/_internal/nested_tensor.py` of torch 2.13.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from gate.checkpoint.pickle.calls import (
 from gate.checkpoint.pickle.tensor_attributes import TENSOR_ATTRIBUTES
 from gate.text.untrusted_text import short_text
 
-# What every NumPy can have.
+# the number of dimensions that every supported NumPy allows
 MAX_DIMENSIONS = 32
 BIG_ENDIAN = ">"
-# Kind and bytes of an element, as NumPy spells it.
+# NumPy's codes for the kind of an element and its number of bytes
 NUMPY_DTYPES: Final = {
     "b1": "BOOL", "?": "BOOL", "u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32",
     "i4": "I32", "u8": "U64", "i8": "I64", "f2": "F16", "f4": "F32", "f8": "F64", "c8": "C64",
@@ -53,15 +54,15 @@ COMPLEX: Final = {"C64": "2f", "C128": "2d"}
 
 @dataclass(slots=True, eq=False)
 class DtypeNode:
-    """A NumPy dtype; the state that follows tells its order of bytes."""
+    """A NumPy dtype; its byte order is in the state that BUILD adds later."""
 
     code: str
     states: list[object] = field(default_factory=list)
 
     def order(self, width: int) -> str:
-        """`<` or `>` of numbers of `width` bytes, `|` of single bytes.
+        """Return the byte order: `<` or `>` for numbers of `width` bytes, `|` for single bytes.
 
-        Raises `StateError` for anything but the one state that NumPy writes.
+        Raises `StateError` unless the dtype has exactly the state that NumPy writes.
         """
         match self.states:
             case [(3, "<" | ">" | "|" as order, None, None, None, -1, -1, 0)]:
@@ -70,18 +71,18 @@ class DtypeNode:
         raise fault("holds a NumPy dtype with an invalid state")
 
     def value(self) -> object:
-        """An object: a dtype on its own is no number."""
+        """Return the dtype as an object, because a dtype on its own is no number."""
         return OpaqueNode("numpy.dtype", (self.code,), states=self.states)
 
 
 @dataclass(slots=True, eq=False)
 class ArrayNode:
-    """A NumPy array; it is empty until its state follows."""
+    """A NumPy array; it is empty until BUILD adds its state."""
 
     states: list[object] = field(default_factory=list)
 
     def value(self) -> object:
-        """The array as a `HeldTensor`, or as an object when its elements are no numbers."""
+        """Return the array as a `HeldTensor`, or as an object if its elements are not numbers."""
         match self.states:
             case [(1, tuple() as shape, DtypeNode() as dtype, bool() as by_column, data)]:
                 return _array_value(shape, dtype, data, by_column=by_column)
@@ -90,7 +91,11 @@ class ArrayNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldTensor:
-    """A tensor whose bytes stand inside the pickle, in the order of bytes and elements there."""
+    """A tensor whose bytes are inside the pickle.
+
+    `order` is the byte order of the numbers. `by_column` is true for column-major (Fortran) order
+    of the elements.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -102,18 +107,18 @@ class HeldTensor:
 def _array_value(
     shape: tuple[object, ...], dtype: DtypeNode, data: object, *, by_column: bool
 ) -> object:
-    """An array from its parts; `StateError` when they do not fit each other."""
+    """Return an array from its parts; raises `StateError` if they do not fit each other."""
     sizes = _sizes(shape)
     known = NUMPY_DTYPES.get(dtype.code)
     if known is None or not isinstance(data, bytes):
-        # elements that are objects: what they are made of is compared, the array itself is not
-        # rebuilt
+        # The elements are objects. What they are made from is compared, and the array itself is not
+        # rebuilt.
         items = data if isinstance(data, list) else [data]
         if isinstance(data, list) and len(data) != math.prod(sizes):
             raise fault("holds a NumPy array whose shape does not fit its elements")
         pairs: list[tuple[object, object]] = [("shape", sizes), ("by_column", by_column)]
         return OpaqueNode("numpy.ndarray", (dtype,), items=items, pairs=pairs)
-    # before anything is read by shape: the two come from different places in the pickle
+    # Shape and bytes come from different places in the pickle, so check before reading by shape.
     if len(data) != math.prod(sizes) * ELEMENT_BYTES[known]:
         raise fault(
             f"holds a NumPy array of {len(data):,} bytes, which do not fit its shape and dtype"
@@ -130,10 +135,10 @@ def _sizes(shape: tuple[object, ...]) -> tuple[int, ...]:
 
 
 def _number(dtype: str, data: bytes, order: str) -> object:
-    """A scalar: the same value as Python's own number."""
+    """Return a NumPy scalar as Python's own number of the same value."""
     if len(data) != ELEMENT_BYTES[dtype]:
         raise fault("holds a NumPy number whose bytes do not fit its dtype")
-    # `|` is the order of elements of one byte, which have none
+    # `|` means no byte order, for elements of one byte
     sign = BIG_ENDIAN if order == BIG_ENDIAN else "<"
     if dtype in COMPLEX:
         return opaque_call(COMPLEX_NUMBER, struct.unpack(sign + COMPLEX[dtype], data))
@@ -150,7 +155,8 @@ def _number(dtype: str, data: bytes, order: str) -> object:
 def _dtype(arguments: Arguments) -> object:
     match arguments:
         case (str() as code, *_):
-            # the order of bytes is not here but in the state that BUILD adds (`dtype.__reduce__`)
+            # the byte order is not among the arguments but in the state of BUILD
+            # (`dtype.__reduce__`)
             return DtypeNode(code)
     return None
 
@@ -173,7 +179,7 @@ def _scalar(arguments: Arguments) -> object:
 
 
 def _from_buffer(arguments: Arguments) -> object:
-    """Protocol 5 writes the bytes first, then dtype, shape and order."""
+    """Return the array of a protocol 5 pickle, which gives its bytes, dtype, shape and order."""
     match arguments:
         case (bytes() as data, DtypeNode() as dtype, tuple() as shape, "C" | "F" as order):
             return ArrayNode(states=[(1, shape, dtype, order == "F", data)])
@@ -190,7 +196,7 @@ NUMPY_CALLS: Final[dict[tuple[str, str], Call]] = {
 
 LAYOUT: Final = "torch."
 PARAMETER: Final = GlobalNode("torch.nn.parameter", "Parameter")
-# The two parts of a state whose class has slots: the instance's dictionary, and those.
+# a class with slots has two states: the instance's dictionary, and the slots
 STATES: Final = ("dictionary", "slots")
 VIEW_OF: Final = ("dtype", "offset", "shape", "strides", "conjugated", "negated")
 STORAGE_OF: Final = ("key", "dtype", "elements", "first", "length", "quantized", "view")
@@ -200,14 +206,14 @@ COMPRESSED: Final = {
     "sparse_bsr": ("row_offsets", "columns"),
     "sparse_bsc": ("column_offsets", "rows"),
 }
-# The classes that are no more than a tensor.
+# classes that add nothing to a tensor's value
 PLAIN_CLASSES: Final = frozenset({
     ("torch", "Tensor"), ("torch._tensor", "Tensor"), ("torch.nn", "Parameter"),
     ("torch.nn.parameter", "Parameter"), ("torch.nn.parameter", "Buffer"),
 })  # fmt: skip
 JAGGED: Final = ("torch.nested._internal.nested_tensor", "NestedTensor")
-# What torch computes of a jagged tensor when it needs it: the length alone counts, there are no
-# elements.
+# Torch computes these values of a jagged tensor on demand. It stores them as the size of an empty
+# tensor, so there are no elements to compare.
 JAGGED_CACHE: Final = frozenset(("min_seqlen", "max_seqlen"))
 JAGGED_ARGUMENTS: Final = frozenset((
     "values", "offsets", "lengths", "_ragged_idx", "_metadata_cache", "requires_grad",
@@ -227,7 +233,7 @@ def _parts(made_by: str, **parts: object) -> PartsNode:
 
 
 def _layout(arguments: Arguments) -> object:
-    """A layout is its name."""
+    """Return a layout as a name."""
     match arguments:
         case (str() as name,) if name.startswith(LAYOUT):
             return GlobalNode("torch", name.removeprefix(LAYOUT))
@@ -245,7 +251,8 @@ def _sparse(arguments: Arguments) -> object:
                 *coalesced,
             ),
         ) if len(coalesced) <= 1:
-            # one index may stand there several times, so equal matrices can have different bytes
+            # A tensor that is not coalesced may have an index several times. Equal matrices could
+            # then have different bytes.
             if coalesced and coalesced[0] is not True:
                 raise fault(
                     "holds a sparse tensor that is not coalesced, so its elements have no order",
@@ -291,13 +298,13 @@ def _quantized(arguments: Arguments) -> object:
                 "holds a quantized tensor of an unknown scheme",
                 hint="Save tensor.dequantize(), or a tensor quantized per tensor or per channel.",
             )
-    # one argument for each of both, and no more
+    # exactly one argument for `requires_grad` and one for the hooks
     check_no_gradients(*arguments[5:])
     return made
 
 
 def _numbers(values: object) -> object:
-    """The scales of channels: a tensor, or numbers as torch wrote them once."""
+    """Return the scales of channels: a tensor, or a tuple of numbers as older torch wrote them."""
     if isinstance(values, TensorNode):
         return values
     if isinstance(values, list | tuple):
@@ -316,7 +323,10 @@ def _nested(arguments: Arguments) -> object:
 
 
 def _jagged(arguments: Arguments) -> object:
-    """Caches of lengths and gradients are left out: they follow from the rest."""
+    """Return a jagged tensor as its parts.
+
+    The cache of lengths and `requires_grad` are left out: the cache follows from the other parts.
+    """
     match arguments:
         case (MapNode() as state,):
             known = _named_values(state)
@@ -334,25 +344,30 @@ def _jagged(arguments: Arguments) -> object:
 
 
 def _subclass(arguments: Arguments) -> object:
-    """A tensor of a class of its own, or with attributes, around one of the calls below."""
+    """Return a tensor of a subclass, or one with attributes, around one of the other calls.
+
+    The arguments are the inner call, the class, the inner arguments and the state.
+    """
     match arguments:
         case (GlobalNode() as function, kind, tuple() as inner, state):
             rebuild = SPECIAL_CALLS.get(function.key) or TENSOR_CALLS.get(function.key)
         case _:
             return None
-    # never itself: torch wraps once, and a pickle could nest it deeper than the stack is
+    # Torch wraps a tensor only once. A pickle could nest this call deeper than Python's stack, so a
+    # nested call stays an opaque object.
     made = rebuild(inner) if rebuild and rebuild is not _subclass else None
     if isinstance(made, PartsNode) and made.made_by == "torch.jagged":
         return _attributed(made, kind, _without_parts(inner, state))
     if made is not None:
         return _attributed(made, kind, state)
-    # a class that torch only wraps around a state of its own: all of it is shown
+    # an unknown class, which keeps its whole state as an opaque object; refuse bad attributes all
+    # the same
     _attributes(None, state)
     return None
 
 
 def _attributed(tensor: object, kind: object, state: object) -> object:
-    """The tensor, with its class and attributes where it has any that count."""
+    """Return the tensor, with its class and attributes if it has any that count."""
     if not isinstance(tensor, TensorNode | PartsNode | HeldTensor) or not isinstance(
         kind, GlobalNode
     ):
@@ -367,9 +382,9 @@ def _attributed(tensor: object, kind: object, state: object) -> object:
 
 
 def _attributes(tensor: object, state: object) -> tuple[MapNode, ...] | None:
-    """The attributes that a state sets: of the instance's dictionary, and of its slots.
+    """Return the attributes that a state sets, from the instance's dictionary and from the slots.
 
-    None for a state that only a method of the class could take. Raises `StateError` for an
+    Returns None for a state that only a method of the class can read. Raises `StateError` for an
     attribute that would change what the tensor is.
     """
     parts = state if isinstance(state, tuple) and len(state) == len(STATES) else (state,)
@@ -384,10 +399,11 @@ def _attributes(tensor: object, state: object) -> tuple[MapNode, ...] | None:
 
 
 def _is_told_again(tensor: object, name: object, value: object) -> bool:
-    """Whether an attribute only says what the tensor is anyway.
+    """Return whether an attribute only repeats what the tensor already is.
 
-    Some classes, such as the 4-bit parameters of bitsandbytes, put these into their state. Any
-    other that tensors have themselves would change the tensor, or hide what it is.
+    Some classes, such as the 4-bit parameters of bitsandbytes, have such attributes in their state.
+    Raises `StateError` for any other attribute that tensors themselves have: it would change the
+    tensor, or hide what it is.
     """
     match name, value:
         case "data", TensorNode() if isinstance(tensor, TensorNode):
@@ -415,7 +431,7 @@ def _same_view(left: TensorNode, right: TensorNode) -> bool:
 
 
 def _named_values(node: object) -> dict[str, object] | None:
-    """The values of a map by name; None where a key is no name or is there twice."""
+    """Return the values of a map by name, or None if a key is not a text or occurs twice."""
     if not isinstance(node, MapNode) or node.attributes:
         return None
     values = {key: value for key, value in node.pairs if isinstance(key, str)}
@@ -423,7 +439,10 @@ def _named_values(node: object) -> dict[str, object] | None:
 
 
 def _without_parts(arguments: Arguments, state: object) -> object:
-    """The state of a jagged tensor without what it was made of, which stands there once more."""
+    """Return the state of a jagged tensor without its parts, which the arguments contain already.
+
+    Raises `StateError` if a part in the state differs from the one in the arguments.
+    """
     given_values = _named_values(arguments[0]) or {}
     values = _named_values(state)
     if values is None:
@@ -438,7 +457,7 @@ def _without_parts(arguments: Arguments, state: object) -> object:
 
 
 def _is_one(left: object, right: object) -> bool:
-    """Whether both are the same object of the pickle, or the same number."""
+    """Return whether both are the same object of the pickle, or equal integers."""
     return left is right or (type(left) is type(right) is int and left == right)
 
 
@@ -453,7 +472,10 @@ def _check_cache(cache: object) -> None:
 
 
 def _from_numpy(arguments: Arguments) -> object:
-    """Some devices save their tensors as NumPy arrays, those of bfloat16 in another dtype."""
+    """Return a tensor that some devices save as a NumPy array.
+
+    Returns None for a bfloat16 tensor, which stays an opaque object.
+    """
     match arguments:
         case (ArrayNode() as array, kind, device, gradient):
             held = array.value()
@@ -463,7 +485,7 @@ def _from_numpy(arguments: Arguments) -> object:
     check_no_gradients(gradient)
     if not isinstance(held, HeldTensor):
         return None
-    # NumPy has no bfloat16, so torch writes float32 there: other bytes than the tensor's
+    # NumPy has no bfloat16, so torch writes float32: the bytes are not those of the tensor
     if (held.dtype, torch_dtype(kind)) == ("F32", "BF16"):
         return None
     check_dtype(held.dtype, kind)
@@ -471,7 +493,7 @@ def _from_numpy(arguments: Arguments) -> object:
 
 
 def _parameter(arguments: Arguments) -> object:
-    """A parameter is its tensor: whether it asks for gradients is no part of its value."""
+    """Return the tensor of a parameter; `requires_grad` is not part of its value."""
     match arguments:
         case (tensor, gradient, hooks, *rest) if len(rest) <= 1:
             pass

@@ -1,10 +1,12 @@
-"""Many tensors of one map, read in one piece where they stand as `torch.save` writes them.
+"""Read many tensors of one map in one piece, if they are written as `torch.save` writes them.
 
-Such a state repeats some thirty opcodes for each name and its tensor, and to look at each alone
-takes most of the time of a state with many of them. So one expression, which knows these opcodes,
-reads them, and what it found is checked for all tensors at once. At the slightest doubt nothing has
-been done, and the handlers of `reader.py` take one opcode after the other: what a pickle means is
-theirs to say. Nothing is imported or called here either.
+A large state repeats about thirty opcodes for each name and its tensor. Interpreting each opcode
+alone would take most of the reading time. So one regular expression reads these opcodes, and the
+checks run for all tensors at once.
+
+If anything is unusual, `tensor_run` does nothing. The handlers of `reader.py` then interpret the
+opcodes one at a time, and they alone define what a pickle means. Nothing is imported or called here
+either.
 
 Source: `persistent_id` in `torch/serialization.py` and `Tensor._reduce_ex_internal` of torch 2.13.
 """
@@ -28,32 +30,34 @@ from gate.checkpoint.pickle.calls import (
     is_location,
 )
 
-# Fewer are not worth the checks.
+# fewer tensors do not repay the cost of the checks
 FEWEST_TENSORS: Final = 8
 REBUILD: Final = ("torch._utils", "_rebuild_tensor_v2")
 HOOKS: Final = ("collections", "OrderedDict")
-# What each tensor puts into the memo: name, key, reference, shape, strides, hooks, arguments and
-# itself.
+# The number of values that each tensor adds to the memo: name, key, reference, shape, strides,
+# hooks, arguments and the tensor itself.
 PUTS: Final = 8
 
-# BINGET or LONG_BINGET; LONG_BINPUT; integers from 0. Each alternative begins with a byte of its
-# own, which says its length, so no other opcodes could be read from these bytes.
+# BINGET or LONG_BINGET; LONG_BINPUT; integers from 0. Each alternative begins with a different byte
+# that determines its length, so the bytes cannot be read as any other opcodes.
 _GET = rb"(h.|j.{4})"
 _PUT = rb"r(.{3}\0)"
 _INTEGER = rb"(?:K.|M..|J.{3}[\0-\x7f])"
 _SIZES = rb"(\(" + _INTEGER + rb"{4,64}t|" + _INTEGER + rb"{1,3}[\x85-\x87])" + _PUT
-# A text ends where something follows that cannot be printed, and its length has to agree.
+# The pattern ends a text at the first byte that is not printable; `_have_lengths` checks the
+# length.
 _TENSOR: Final = (
-    # the name and the call
+    # name and function
     rb"X(.)\0\0\0([ -~]{1,255}?)" + _PUT + _GET
-    # two marks and ("storage", type, key, location, elements), which is outside of the pickle
+    # two marks, then ("storage", type, key, location, elements), which BINPERSID refers outside
     + rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,10})" + _PUT + _GET
     + rb"(" + _INTEGER + rb")t" + _PUT
-    # offset, shape, strides, whether it asks for a gradient, and hooks, of which there are none
+    # offset, shape, strides, requires_grad, and an empty map of hooks
     + rb"Q(" + _INTEGER + rb")" + _SIZES + _SIZES + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT
     + rb"t" + _PUT + rb"R" + _PUT
 )  # fmt: skip
-# Where the two marks of a tensor stand at the latest, behind its longest name and two opcodes.
+# The two marks of a tensor come at most this many bytes later, after its longest name and two more
+# opcodes.
 _MARKS: Final = b"(("
 _BEFORE_MARKS: Final = 5 + 255 + 5 + 5 + len(_MARKS)
 _WANTS_GRADIENT: Final = b"\x88"
@@ -63,10 +67,11 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorRun:
-    """Names and tensors in the order of the pickle, which goes on at `end`.
+    """Names and tensors in the order of the pickle, which continues at `end`.
 
-    `remembered` is what they put into the memo from `first` on, below `last`: hardly a pickle asks
-    for it, and `types`, `locations` and `gradients` are needed for nothing else.
+    The run uses the memo numbers from `first` to before `last`. Hardly any pickle recalls one of
+    them, so `remembered` builds the values only on demand. `types`, `locations` and `gradients` are
+    needed only for that.
     """
 
     end: int
@@ -79,11 +84,11 @@ class TensorRun:
 
     @property
     def last(self) -> int:
-        """The number behind those that are remembered."""
+        """The first memo number after those of the run."""
         return self.first + PUTS * len(self.names)
 
     def remembered(self) -> Iterable[tuple[int, object]]:
-        """Every number and its value, as if the opcodes had been read one by one."""
+        """Return each memo number with its value, as if the opcodes had been read one by one."""
         columns = (self.names, self.tensors, self.types, self.locations, self.gradients)
         return enumerate(chain.from_iterable(map(_remembered, *columns)), self.first)
 
@@ -100,7 +105,7 @@ def _remembered(
 
 
 def tensor_run(data: bytes, position: int, memo: Mapping[int, object]) -> TensorRun | None:
-    """The names and tensors from `position` on; None for anything but what torch writes."""
+    """Return the names and tensors from `position` on, or None if torch would not write them so."""
     if data.find(_MARKS, position, position + _BEFORE_MARKS) < 0:
         return None
     rows = []
@@ -160,7 +165,11 @@ def tensor_run(data: bytes, position: int, memo: Mapping[int, object]) -> Tensor
 
 @cache
 def _expression() -> re.Pattern[bytes]:
-    """To compile it takes longer than to read a state that has no such run."""
+    """Return the compiled pattern.
+
+    Compiling takes longer than reading a small state, so it is done only when a state may have a
+    run.
+    """
     return re.compile(_TENSOR, re.DOTALL)
 
 
@@ -169,7 +178,7 @@ def _have_lengths(texts: Sequence[bytes], lengths: Sequence[bytes]) -> bool:
 
 
 def _is_counted(puts: Sequence[Sequence[bytes]], first: int) -> bool:
-    """Whether every opcode remembers under the next number, as all picklers count."""
+    """Return whether the opcodes remember values under consecutive numbers, as all picklers do."""
     count = len(puts[0])
     return all(
         b"".join(column) == struct.pack(f"<{count}I", *range(start, start + PUTS * count, PUTS))
@@ -178,14 +187,17 @@ def _is_counted(puts: Sequence[Sequence[bytes]], first: int) -> bool:
 
 
 def _is_new(numbers: range, memo: Mapping[int, object]) -> bool:
-    """Whether nothing is remembered under any of them; the work follows the numbers."""
+    """Return whether the memo has none of these numbers.
+
+    The smaller of the two is iterated, so the work is limited by the size of the run.
+    """
     if len(memo) < len(numbers):
         return not any(map(numbers.__contains__, memo))
     return memo.keys().isdisjoint(numbers)
 
 
 def _recalled(get: bytes, first: int, memo: Mapping[int, object]) -> object:
-    """What was remembered before the run under the number of a get."""
+    """Return the value that a get recalls from before the run, or `_MISSING`."""
     number = int.from_bytes(get[1:], "little")
     return memo.get(number, _MISSING) if number < first else _MISSING
 
@@ -195,19 +207,19 @@ def _key(value: object) -> tuple[str, str] | None:
 
 
 def _dtype(kind: object) -> str | None:
-    """That of a plain storage of torch's own."""
+    """Return the dtype of a plain storage class of torch, or None."""
     if not isinstance(kind, GlobalNode) or kind.module.partition(".")[0] != "torch":
         return None
     return TORCH_STORAGES.get(kind.name)
 
 
 def _integers(text: bytes) -> tuple[int, ...]:
-    """The integers of a tuple, or one alone; empty where opcodes do not fit them."""
+    """Return the integers of a tuple or a single one; empty if the opcodes do not fit them."""
     integers = []
     position = int(text.startswith(b"("))
     while position < len(text) and (width := _WIDTHS.get(text[position])):
         integers.append(int.from_bytes(text[position + 1 : position + width], "little"))
         position += width
-    # TUPLE1 to TUPLE3 say how many they take; fewer would be left on the stack
+    # TUPLE1 to TUPLE3 take a fixed number of values; any others would be left on the stack
     fits = text[position:] in {b"", b"t"} or text[position] - 0x84 == len(integers)
     return tuple(integers) if fits else ()

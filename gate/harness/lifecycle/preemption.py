@@ -12,11 +12,12 @@ name the state that the resumed run lacks.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,7 @@ POLL_SECONDS: Final = 0.01
 MAX_FILES: Final = 10_000
 MAX_NAME: Final = 300
 MAX_WRITING: Final = 20
+LOCAL_RANKS: Final = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
 WRITES: Final = os.O_WRONLY | os.O_RDWR
 # device, inode, time of modification in ns and size of a file
 Stamp = tuple[int, int, int, int]
@@ -151,7 +153,7 @@ def wait_for_ranks(folder: str, output: Output) -> None:
 
     A launcher kills the other ranks as soon as the first is gone, whatever they are doing.
     """
-    ranks = _ranks()
+    ranks = ranks_here(_ranks(), os.environ)
     until = perf_counter() + WAIT_SECONDS
     while ranks > 1 and perf_counter() < until:
         names = os.listdir(folder)  # noqa: PTH208 - asked often
@@ -159,6 +161,14 @@ def wait_for_ranks(folder: str, output: Output) -> None:
         if len(ended | {f"r{output.rank}"}) >= ranks:
             return
         time.sleep(POLL_SECONDS)
+
+
+def ranks_here(world_size: int, variables: Mapping[str, str]) -> int:
+    """Return how many of the ranks run on this machine, where the launcher says so."""
+    # torchrun sets it, and so does the gate on a cluster; ranks elsewhere write to folders of their
+    # own, which would be waited for in vain
+    local = variables.get("LOCAL_WORLD_SIZE", "")
+    return min(world_size, int(local)) if LOCAL_RANKS.fullmatch(local) else world_size
 
 
 def _ranks() -> int:

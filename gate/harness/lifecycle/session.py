@@ -55,7 +55,7 @@ from ..sources.splits import tell_addresses, tell_splits
 from . import attestation, ending, environment_survey, preemption
 from .attestation import training_rank
 from .border import Border
-from .ending import TrainingStopped, tell_end
+from .ending import TrainingStopped, flush_all, tell_end
 from .killed_save import KilledSave
 
 POLL_SECONDS = 0.005
@@ -507,9 +507,7 @@ class HarnessSession:
 
     def end(self) -> None:
         """Finish the records when the script ends, by itself or because the harness stopped it."""
-        event_files = sys.modules.get(f"{__package__}.event_files")
-        if event_files is not None:
-            event_files.flush_all()
+        flush_all()
         # a forked child that never trained holds its parent's session, and must not touch its files
         if self.pid != process_id():
             return

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     AfterImport = Callable[[], None]
-    from collections.abc import Callable
 
 
 class ImportHook:
