@@ -2,7 +2,8 @@
 
 A hunk is proven to matter if it contains the named line or the changed numbers. The same holds if
 nothing else of the change can matter. A hunk that merely ran before the difference is a candidate,
-and `HowKnown` says so. Two candidates may be shown together, three never are.
+and so is a file that the training opened; `HowKnown` says which. Two candidates may be shown
+together, three never are.
 """
 
 from __future__ import annotations
