@@ -181,6 +181,7 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
             and row.price.high is not None
         ),
     )
+    # A price holds only for the environment and training that it was measured with.
     priced = [
         entry
         for entry in baseline.entries

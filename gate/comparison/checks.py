@@ -56,6 +56,7 @@ def never_passes(strict: tuple[RunEvidence, ...], allowed: tuple[NotFiniteAllowe
 
 def _metric(run: RunEvidence) -> NotFinite | None:
     every = tuple(renamed_series(run))
+    # Scripts number their own metrics differently, so points are ordered by optimizer step.
     numbering = numbering_of(every, len(run.steps))
     points = [
         (_place(numbering, series.name, step), series.name, step, value)

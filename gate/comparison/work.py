@@ -155,6 +155,7 @@ def _told_until(last: int) -> Iterator[int]:
     step = 1
     while step <= last:
         yield step
+        # After the first steps, only those at powers of two are recorded (`is_told`).
         step = step + 1 if is_told(step + 1) else 1 << step.bit_length()
 
 

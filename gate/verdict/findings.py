@@ -277,7 +277,6 @@ def replicas_differ(run: RunEvidence) -> tuple[Finding, ...]:
     drift = run.replica_drift
     if drift is None:
         return ()
-    # The prefix only tells several models apart.
     names = [name.removeprefix(ONLY_MODEL) for name in drift.parameters[:SHOWN_PARAMETERS]]
     rest = drift.differing - len(names)
     more = f" and {rest:,} more" if rest > 0 else ""

@@ -43,7 +43,8 @@ def reached(
     if outcome in {Outcome.REPRODUCED, Outcome.BASELINE_CHANGE}:
         return ReachedLevel.BITWISE
     if outcome is Outcome.WITHIN_TOLERANCE:
-        # If the base commit gives equal bits here, the change moved no bit; the environment did.
+        # If the base commit gives equal bits here, this change moved none, whatever the entry's
+        # bits are.
         equal = base_run is not None and base_run.numerically_equal
         return ReachedLevel.BITWISE if equal else ReachedLevel.TOLERANCE
     if outcome not in DRIFTS:

@@ -194,6 +194,7 @@ def not_finite_result(
     `in_base`: the base commit, run here, has one too.
     """
     baseline, base = sides
+    # The base commit that ran here is asked first: it shares this machine and its packages.
     deltas = [delta for side in (base, baseline) if side is not None for delta in side.metrics]
     expected = next(
         (
