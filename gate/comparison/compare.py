@@ -148,7 +148,6 @@ def compare_results(
     environments = expected.environment, observed.environment
     work = compare_work(expected, observed)
     numbering = numbering_of_both((renamed_series(expected), renamed_series(observed)), counts)
-    # An entry may lack what its steps were given. The run's order of turns is used then.
     given = observed.given or expected.given
     world = max(world_size(expected), world_size(observed))
     # A baseline only has rank 0's losses. A difference in them does not make rank 0 the first to
