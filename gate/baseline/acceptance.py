@@ -1,4 +1,4 @@
-"""What an entry says of its own way into the file: measured, never judged."""
+"""What an entry records about its acceptance: measured facts that judge nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gate.text.document import Document, Timestamp
 
-# whatever a proposal from elsewhere claims
+# Bounds every text, because a proposal may come from elsewhere and claim anything.
 TEXT_CHARACTERS: Final = 1000
 
 
@@ -20,11 +20,11 @@ class Movement(Document):
     """How far a result is from the entry that it replaces.
 
     `metric` is the one that is farthest off, empty where every metric is equal; `before` and
-    `after` are its values there. `relative` is |a - b| / |before| and `ulp` the distance in units
-    in the last place, None where there is none. `tolerances` is the difference as a multiple of its
-    tolerance, None where the settings have none for it. `outcome` is what the gate said of the new
-    result against the old one; empty where no gate call did. `structure` says that one side has
-    other metrics, steps or tensors.
+    `after` are its values at `step`. `relative` is |a - b| / |before|. `ulp` is the distance in
+    units in the last place, None where there is none. `tolerances` is the difference in multiples
+    of its tolerance, None without a tolerance. `outcome` is the gate's outcome for the new result
+    against the old one, empty where no gate call judged it. `structure`: metrics, steps or tensors
+    differ.
     """
 
     commit: str = Field(max_length=TEXT_CHARACTERS)
@@ -46,11 +46,11 @@ class Movement(Document):
 
 
 class FarFromPeers(Document):
-    """Where an entry is farthest from those of the same training in other environments.
+    """Where an entry is farthest from entries of the same training in other environments.
 
-    `least` and `most` are what they have there, `room` is how far outside these two it may be, all
-    in the metric's own unit. `value` is empty, and the numbers are None, where the entry lacks what
-    every peer has.
+    `least` and `most` are the peers' lowest and highest value there. `room` is how far outside
+    these two the entry may be. All are in the metric's unit. If the entry lacks what every peer
+    has, `value` is empty and the numbers are None.
     """
 
     peers: int = Field(ge=1)
@@ -75,9 +75,9 @@ class FarFromPeers(Document):
 
 
 class ProvisionalEntry(Document):
-    """An entry that may not judge yet, and whether this run repeats it bit for bit.
+    """An entry that may not judge yet, and whether this run repeats it, bit for bit.
 
-    `brought` says that the pull request brings it.
+    `brought`: the pull request includes the entry.
     """
 
     far: FarFromPeers
@@ -86,7 +86,7 @@ class ProvisionalEntry(Document):
 
 
 class InQuarantine(Document):
-    """The rule of the settings that covers what differs from the entry: `metrics`, or all of it."""
+    """The rule of the settings that covers what differs from the entry: `metrics`, or all."""
 
     metrics: tuple[str, ...]
     reason: str
@@ -97,7 +97,7 @@ PositiveRatio = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
 
 
 class RecordedPrice(Document):
-    """Step time in strict mode over default mode, its 95 % interval, and the same of peak memory.
+    """Step time in strict mode over default mode with its 95 % interval, and peak memory likewise.
 
     `memory_ratio` is None where no memory was measured.
     """

@@ -23,38 +23,41 @@ from gate.training.environment import CPU, DEVICE, Environment
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
 ENTRY_SCHEMA: Final = "repro-gate.baseline-entry/1"
-# of all entries together, and of one
+# The limits for all entries together and for one entry.
 MAX_BASELINE_BYTES: Final = 16 * 1024 * 1024
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 MAX_ENTRIES: Final = 500
-# what a gate call would record, beside its other documents; `baseline accept` takes it over
+# The file in which a gate call proposes an entry; `baseline accept` reads it.
 PROPOSED_BASELINE: Final = "proposed-baseline.json"
 MAX_REASON: Final = 500
 MAX_WHO: Final = 100
 MAX_RUN_URL: Final = 300
-# calls that must have given the same bits where an entry is far from its peers
+# An entry that is far from its peers judges only after this number of calls gave the same bits.
 CONFIRMING_RECORDINGS: Final = 2
 
 
 class BaselineEntry(Document):
-    """A file of the baseline's folder: what the training gave in one environment, and from what.
+    """A file in the baseline's folder: a training's result in one environment, and its origin.
 
-    `training` holds the settings that change the result (command, steps, seed, threads), each as
-    JSON: an entry recorded under others cannot be compared. `steps` keeps the fingerprints of the
-    first steps, so that a drift has a cause, and `given` what steps were given. `knob_costs` and
-    `price`, what strict mode cost then, are for reports and decide nothing.
-    `seeded` holds what several seeds gave, and variants, where the policy's level asked for that.
-    `equal_runs` strict runs gave this result; of the faults that strike one run in ten, so many
-    equal runs miss the share `missed_faults`. `accepted_by`, `run_url` and `package_sha256` say who
-    took it over, from which run on GitHub and out of which package: claims, empty where not known.
-    `moved` says how far it is from the entry that it replaced. `recordings` counts the calls that
-    gave these very bits here; one that is `far` from its peers judges after the second.
-    `data` is the declared data that it was recorded with. `gate_id` is the id in the settings file
-    of the gate that recorded it, where a repository has several: two may train the same command.
-    `files_sha256` is the digest of the files that the training got and of the settings, empty where
-    it got all of the commit, or where something that it did might have read others.
-    `configuration` is what the training parsed, composed and read, for a reader alone.
-    `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
+    Result: `training` has the settings that change the result (command, steps, seed, threads), each
+    as JSON. An entry with different ones cannot be compared. `steps` keeps the fingerprints of the
+    first steps, so that a drift can be diagnosed. `given` is what the steps were given. `seeded`
+    has the results of several seeds and variants if the policy's level asks for them. `data` is the
+    declared data. `configuration` is what the training parsed, composed and read; it is only shown.
+    `files_sha256` is the digest of the settings and the files that the training got. It is empty
+    where the training got the whole commit, or may have read other files.
+
+    Reliability: `equal_runs` strict runs gave this result. That number of equal runs misses the
+    share `missed_faults` of the faults that strike one run in ten. `recordings` counts the calls
+    that gave exactly these bits here. An entry that is `far` from its peers judges after the
+    second. `moved` is how far it is from the entry that it replaced. `knob_costs` and `price`, the
+    cost of strict mode when it was recorded, are informational.
+
+    Origin: `accepted_by`, `run_url` and `package_sha256` claim who accepted the entry, from which
+    run on GitHub and from which package. They are unverified, and empty where unknown. `gate_id` is
+    the id in the settings of the gate that recorded it, if a repository has several gates: two may
+    train with the same command. `digest` is the SHA-256 of everything else, which reveals manual
+    edits.
     """
 
     schema_version: Literal["repro-gate.baseline-entry/1"] = ENTRY_SCHEMA
@@ -69,6 +72,7 @@ class BaselineEntry(Document):
     checkpoint: CheckpointManifest
     knob_costs: KnobCosts | None = None
     equal_runs: int = Field(default=2, ge=2, le=10)
+    # Two runs miss 0.1² + 0.9² of the faults that strike one run in ten.
     missed_faults: float = Field(default=0.82, ge=0, le=1)
     accepted_by: str = Field(default="", max_length=MAX_WHO)
     run_url: str = Field(default="", max_length=MAX_RUN_URL)
@@ -86,7 +90,7 @@ class BaselineEntry(Document):
 
     @model_serializer(mode="wrap")
     def _without_the_undeclared(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Most trainings declare no data, and some have no price: the entry says nothing of it."""
+        """Leave out empty optional fields: most trainings declare no data, some have no price."""
         written: dict[str, object] = handler(self)
         if not self.data:
             written.pop("data", None)
@@ -104,22 +108,22 @@ class BaselineEntry(Document):
 
     @property
     def ranks(self) -> tuple[RankRecord, ...]:
-        """None: an entry is a page for people, and has what all ranks recorded together."""
+        """Empty: an entry is read by people, and records all ranks together."""
         return ()
 
     @property
     def provisional(self) -> bool:
-        """Whether it may not judge yet: far from its peers, and recorded by one call alone."""
+        """Whether it may not judge yet: it is far from its peers, and only one call recorded it."""
         return self.far is not None and self.recordings < CONFIRMING_RECORDINGS
 
     def age_days(self, now: str) -> int:
-        """Whole days since it was recorded; a clock that runs behind makes no age negative."""
+        """Return the whole days since it was recorded; never negative, even with a slow clock."""
         elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(self.recorded_at)
         return max(0, elapsed.days)
 
 
 class Baseline(Document):
-    """All entries of the folder `.repro-gate/baseline/`, in the order of their files' names."""
+    """All entries of the folder `.repro-gate/baseline/`, sorted by file name."""
 
     schema_version: Literal["repro-gate.baseline/1"] = BASELINE_SCHEMA
     entries: tuple[BaselineEntry, ...]
@@ -127,10 +131,10 @@ class Baseline(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Baselines:
-    """The baseline that decides, and the one that the pull request itself brings, if it does.
+    """The baseline that decides, from the base commit (T2), and the pull request's own, if any.
 
-    `same_code` are the commits of its entries that hold the very files of the commit under test,
-    the baseline itself left aside.
+    `same_code` are the commits of its entries whose files are exactly those of the commit under
+    test, apart from the baseline itself.
     """
 
     base: Baseline | None
@@ -142,17 +146,17 @@ SUFFIX: Final = ".json"
 DIGITS: Final = 6
 MAX_DEVICE: Final = 40
 MAX_VERSION: Final = 20
-# small letters alone: two names that differ in their case are one file on some disks
+# Lower case only: some file systems treat names that differ only in case as one file.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,149}\.json")
 _OTHER: Final = re.compile(r"[^a-z0-9.]+")
 
 
 def entry_name(entry: BaselineEntry) -> str:
-    """For example `cpu-1-rank-torch-2.13.0-1f65dc-2eb18f.json`.
+    """Return an entry's file name, such as `cpu-1-rank-torch-2.13.0-1f65dc-2eb18f.json`.
 
-    The words are for people; the digits at the end, of a SHA-256 over all parts of the environment
-    and the training, make it the name of no other entry. So entries of different environments are
-    different files, and a merge never meets two of them in one.
+    The words are for people. The digits are from a SHA-256 over the training and all parts of the
+    environment, and make the name unique. Entries of different environments are therefore different
+    files, and a merge never has to combine two of them.
     """
     where = entry.environment
     device = where.part(DEVICE) if where.on_gpu else CPU
@@ -166,7 +170,8 @@ def entry_name(entry: BaselineEntry) -> str:
         "rank" if ranks == "1" else "ranks",
         "torch",
         _plain(torch, MAX_VERSION) or "unknown",
-        # apart, since seven and more are taken for a commit wherever a comment names the file
+        # Two groups of six: GitHub takes seven or more digits for a commit where a comment names
+        # the file.
         digest[:DIGITS],
         digest[DIGITS : 2 * DIGITS],
     )
@@ -174,7 +179,7 @@ def entry_name(entry: BaselineEntry) -> str:
 
 
 def may_be_entry(name: str) -> bool:
-    """Whether a file of this name could be an entry; such a name is safe as a path."""
+    """Return whether a file of this name could be an entry; such a name is a safe path."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -189,8 +194,8 @@ MAX_COMMITS: Final = 5
 class EntryCommit(Document):
     """A commit that changed an entry's file.
 
-    `reason` is the one that the entry gave then; None where it could not be read, such as in a
-    commit that removed the file.
+    `reason` is the entry's reason in that commit. It is None where the entry could not be read, for
+    example in a commit that removed the file.
     """
 
     commit: str = Field(max_length=64)
@@ -200,7 +205,7 @@ class EntryCommit(Document):
 
 
 class ShownEntry(Document):
-    """An entry, the name of its file, its age in days, and the newest commits of the file first."""
+    """An entry with its file name, its age in days, and the commits of its file, newest first."""
 
     file: str
     age_days: int
@@ -210,7 +215,7 @@ class ShownEntry(Document):
 
 
 class ShownBaseline(Document):
-    """The document of `repro-gate baseline show --json`; entries in the order of their files."""
+    """The document of `repro-gate baseline show --json`; entries are sorted by file name."""
 
     schema_version: Literal["repro-gate.baseline-shown/1"] = SHOWN_SCHEMA
     entries: Annotated[tuple[ShownEntry, ...], Field(max_length=MAX_ENTRIES)]

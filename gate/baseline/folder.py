@@ -1,4 +1,4 @@
-"""The committed baseline as a folder, one file for each entry, and an entry in an archive."""
+"""Read and write the baseline's folder, one file per entry, and read an entry in an archive."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gate.system.files.regular_files import open_regular
 from gate.text.documents import read_document, write_document
 from gate.text.untrusted_text import safe_line
 
-# more than a folder of entries could hold by mistake; each has a name in memory, and no more
+# More names than a folder of entries contains by mistake. Only the names are held in memory.
 MAX_NAMES: Final = 100_000
-# clocks of two machines may differ by a time zone that somebody set wrong, and by no more
+# The clocks of two machines may differ by a wrong time zone, but by no more.
 AHEAD: Final = timedelta(days=1)
 FOLDER_HINT: Final = (
     "baseline.path names a folder with one file for each entry. Move other files away, then "
@@ -42,14 +42,14 @@ RESTORE: Final = (
 )
 NAMED: Final = 20
 MEMBER_PIECE_BYTES: Final = 1024 * 1024
-# an archive with another method was not made by GitHub
+# GitHub uses only these methods, so a different one comes from elsewhere.
 METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _BROKEN: Final = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
     zlib.error,
     EOFError,
-    # a directory that names a place before the file's beginning
+    # Raised for a central directory that points before the start of the file.
     OSError,
     NotImplementedError,
     OverflowError,
@@ -63,13 +63,13 @@ EntryFiles = Mapping[str, bytes]
 
 
 def read_entry(data: bytes, source: str) -> BaselineEntry:
-    """Parse one entry; `DocumentError` for a broken, foreign or hand-edited one."""
+    """Parse one entry; raises `DocumentError` for a broken, foreign or manually edited one."""
     try:
         entry = read_document(BaselineEntry, data, source, max_bytes=MAX_ENTRY_BYTES)
     except DocumentError as fault:
         if fault.hint:
             raise
-        # a merge that met a conflict leaves marks that are no JSON
+        # A merge conflict leaves markers that are not JSON.
         raise DocumentError(fault.message, hint=RESTORE, details=fault.details) from fault
     if entry != with_digest(entry):
         raise DocumentError(
@@ -80,10 +80,10 @@ def read_entry(data: bytes, source: str) -> BaselineEntry:
 
 
 def read_entries(files: EntryFiles | None, source: str) -> Baseline | None:
-    """The entries of a folder's files, by name; None where there is not a folder, or none in it.
+    """Return the entries of a folder's files, sorted by name; None for no files.
 
-    `source` is the folder for messages. Raises `DocumentError` for what `read_entry` refuses, and
-    for a file that does not have the name of its entry: a copy of an entry, or a renamed one.
+    `source` is the folder's name for messages. Raises `DocumentError` for what `read_entry`
+    refuses, and for a file without its entry's own name: a copied or renamed entry.
     """
     if not files:
         return None
@@ -110,10 +110,10 @@ def _misnamed(path: str, named: str, *, copied: bool) -> DocumentError:
 
 
 def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
-    """The entries' files of a folder on disk by their names, or None where nothing is there.
+    """Return the files of a folder on disk by name; None where nothing is there.
 
-    Raises `DocumentError` for what is not a folder and for what `refuse_unfit` refuses,
-    `StorageError` for a link in it: none is followed.
+    Raises `DocumentError` for what is not a folder and for what `refuse_unfit` refuses. Raises
+    `StorageError` for a link in it: links are never followed (T3).
     """
     if not files.exists(folder):
         return None
@@ -124,6 +124,7 @@ def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
     left = MAX_BASELINE_BYTES
     for name in names:
         contents[name] = files.read_bytes(folder / name, max_bytes=MAX_ENTRY_BYTES)
+        # Each file is bounded by itself; this bounds their sum before all are read.
         left -= len(contents[name])
         if left < 0:
             raise _too_large(shown)
@@ -131,10 +132,11 @@ def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
 
 
 def refuse_unfit(entry_files: EntryFiles | None, shown: str) -> EntryFiles | None:
-    """The same files, from wherever they were read, without those whose name begins with a dot.
+    """Return the files without those whose name begins with a dot, wherever they were read.
 
-    Those are of editors, and of a write that was interrupted. Raises `DocumentError` for a name
-    that no entry has, and beyond the limits of number and bytes, before anything is parsed.
+    Such files belong to editors or to an interrupted write. Raises `DocumentError` for a name that
+    no entry has, and above the limits of number and bytes. All this is checked before anything is
+    parsed.
     """
     if entry_files is None:
         return None
@@ -168,11 +170,12 @@ def _too_large(shown: str) -> DocumentError:
 
 
 def refuse_future(baseline: Baseline | None, now: datetime, source: str) -> Baseline | None:
-    """The same baseline; `DocumentError` for an entry recorded more than a day after `now`.
+    """Return the baseline; raises `DocumentError` for an entry over a day in the future.
 
-    It would stay the newest and never be called stale.
+    Such an entry would always be the newest one and never become stale.
     """
     for entry in baseline.entries if baseline else ():
+        # A small difference of clocks is normal between machines.
         if datetime.fromisoformat(entry.recorded_at) > now + AHEAD:
             raise DocumentError(
                 f"{source}/{entry_name(entry)}: was recorded at {entry.recorded_at}, "
@@ -186,10 +189,10 @@ def refuse_future(baseline: Baseline | None, now: datetime, source: str) -> Base
 def write_entries(
     files: Files, folder: Path, before: Baseline | None, after: Baseline
 ) -> tuple[str, ...]:
-    """Make the folder hold `after` where it held `before`; the names of what was written.
+    """Change the folder's content from `before` to `after`; return the names that were written.
 
-    Only what is another is touched, new files first: whenever this is cut short, what is there
-    can be read.
+    Only changed files are touched, and new ones are written first. So if this is interrupted, the
+    folder can still be read.
     """
     known = {entry_name(entry): entry for entry in (before.entries if before else ())}
     entries = {entry_name(entry): entry for entry in after.entries}
@@ -202,12 +205,13 @@ def write_entries(
 
 
 def zip_member(path: Path, name: str, shown: str, *, max_archive: int, max_bytes: int) -> bytes:
-    """The content of the one member called `name`, in whatever folder of the archive it lies.
+    """Return the content of the only member called `name`, in any folder of the archive.
 
-    At most `max_bytes` of it are unpacked, whatever the archive says (CWE-409), and its path leads
-    nowhere, since nothing is written (CWE-22). Raises `DocumentError` for a broken archive, and for
-    one with no such member or more than one.
+    At most `max_bytes` are unpacked, whatever size the archive claims (CWE-409). The member's path
+    is harmless, since nothing is written (CWE-22). Raises `DocumentError` for a broken archive, and
+    for one without such a member or with more than one.
     """
+    # A link at this path is not followed, and the archive's size is bounded.
     with open_regular(path, max_archive) as file:
         try:
             with zipfile.ZipFile(file) as archive:
@@ -216,7 +220,7 @@ def zip_member(path: Path, name: str, shown: str, *, max_archive: int, max_bytes
                     for member in archive.infolist()
                     if PurePosixPath(member.filename).name == name and not member.is_dir()
                 ]
-                # of two, readers could take this one or that one
+                # With two of them, different readers could choose differently.
                 if len(members) != 1:
                     raise _wrong_number(shown, name, len(members))
                 return _content(archive, members[0], shown, max_bytes)

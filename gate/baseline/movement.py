@@ -1,7 +1,8 @@
-"""How far a result is from the entry that it replaces, and from its peers in other environments.
+"""Measure how far a result is from the entry that it replaces, and from its peers.
 
-Another machine gives other last digits, and no other training. What is far off was made by another
-program, from other data, or is no result of a training at all.
+Peers are entries of the same training in other environments. A different machine gives different
+last digits, but not a different training. A result that is far off comes from a different program
+or different data, or is not the result of a training at all.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def movement_of(
     commit: str,
     outcome: str = "",
 ) -> Movement | None:
-    """The worst of what differs. None where nothing does.
+    """Return the largest difference from the replaced entry, or None where nothing differs.
 
-    `replaced` are the metrics of the replaced entry, and `commit` is its.
+    `replaced` are the metrics of the replaced entry, and `commit` is its commit.
 
-    The worst is the farthest beyond its tolerance, where there is one, and else by relative size;
-    a difference without a finite size is as large as can be.
+    The largest difference is the one farthest beyond its tolerance. Without a tolerance it is the
+    largest relative one; a difference without a finite size counts as infinite.
     """
     if comparison.numerically_equal:
         return None
@@ -69,14 +70,14 @@ def movement_of(
 
 def _severity(delta: MetricDelta, multiple: float | None) -> tuple[float, float]:
     relative = math.inf if delta.relative is None else delta.relative
-    # what no tolerance covers has to be equal: any difference is beyond all limits
+    # A metric without a tolerance has to be equal, so any difference exceeds all limits.
     return math.inf if multiple is None else multiple, relative
 
 
 def _multiple(delta: MetricDelta, rule: Tolerance | None) -> float | None:
-    """The difference in multiples of its tolerance; of several limits the widest, as any will do.
+    """Return the difference in multiples of its tolerance; the widest limit counts.
 
-    None where there is no tolerance, or no finite difference.
+    A tolerance is met if any of its limits is. None without a tolerance or a finite difference.
     """
     if rule is None or delta.absolute is None:
         return None
@@ -91,28 +92,31 @@ def _multiple(delta: MetricDelta, rule: Tolerance | None) -> float | None:
     return min((multiple for multiple in multiples if math.isfinite(multiple)), default=None)
 
 
-# of the largest value that a peer's metric takes: a rounding error that a machine makes is far
-# below it in a smoke training, and a wrong one costs no more than a second recording
+# A share of the largest value of a peer's metric. In a smoke training, rounding errors of a machine
+# are far below it. A wrong alarm costs no more than a second recording.
 MARGIN: Final = 0.01
 
 
 def far_from_peers(
     entry: BaselineEntry, peers: Sequence[BaselineEntry], tolerances: tuple[Tolerance, ...]
 ) -> FarFromPeers | None:
-    """Where the entry is farthest from its peers, or None where it is near all of them.
+    """Return where the entry is farthest from its peers, or None if it is near all of them.
 
-    A number is far when it lies outside the peers' least and most by more than the widest of
-    three: their own range there, what the tolerance allows, and 1 % of the largest value of that
-    metric. The range grows with every peer; with one there is none and the other two decide. Of
-    equally distributed results the next of n lies outside the range of the others with probability
-    2 / (n + 1), whatever the distribution is; so the range alone would say far much too often.
+    A number is far if it is outside the peers' range by more than the widest of three limits. These
+    are that range itself, what the tolerance allows, and 1 % of the metric's largest value. The
+    range grows with every peer. With a single peer it is empty, and the other two decide.
+
+    The range alone would say far much too often: if results are equally distributed, the next one
+    is outside the range of n others with probability 2 / (n + 1).
     """
     if not peers:
         return None
     worst, farthest = 1.0, None
+    # Only metrics that all peers have are compared: one peer's own metric shows nothing.
     for name in sorted(set.intersection(*(_names(peer) for peer in peers))):
         own = _series(entry, name)
         others = [series for peer in peers if (series := _series(peer, name)) is not None]
+        # A metric that every peer has and this entry lacks is as far as can be.
         if own is None:
             return FarFromPeers(peers=len(peers), metric=name)
         rules = tolerances_for(name, tolerances)
@@ -136,7 +140,7 @@ def _points(
     rules: tuple[Tolerance, ...],
     peers: int,
 ) -> Iterator[tuple[float, FarFromPeers]]:
-    """Each step that all have: how far outside, in multiples of the room, and what it is."""
+    """Yield each common step: how far outside it is, in multiples of the room, and its record."""
     values = [dict(series.points.pairs()) for series in others]
     largest = max((abs(value) for side in values for value in side.values()), default=0.0)
     here = dict(own.points.pairs())

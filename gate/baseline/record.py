@@ -1,4 +1,4 @@
-"""Make a baseline entry from a run, refuse a poisoned one, and put it beside the others."""
+"""Make a baseline entry from a run, refuse an invalid one, and add it to the baseline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FINGERPRINTED_STEPS = 20
 
 
 def with_digest(entry: BaselineEntry) -> BaselineEntry:
-    """The entry with the digest of its content."""
+    """Return the entry with the digest of its content."""
     content = entry.model_dump(exclude={"digest"})
     return entry.model_copy(update={"digest": canonical_sha256(content)})
 
@@ -42,10 +42,11 @@ def propose_entry(
     reason: str,
     seeded: SeedResults = (),
 ) -> BaselineEntry:
-    """The entry that the first strict run would become; its digest comes with `successor`.
+    """Return the entry that the first strict run would become; `successor` adds its digest.
 
-    Raises `BaselineError` when it may not become one: it was not repeatable, compared nothing,
-    holds a NaN or infinity that the settings do not allow (`not_finite`), or belongs to no commit.
+    Raises `BaselineError` when the run must not become one: it was not repeatable, compared
+    nothing, contains a NaN or infinity that the settings do not allow (`not_finite`), or belongs to
+    no commit.
     """
     if not repeat.numerically_equal:
         raise BaselineError(
@@ -65,7 +66,7 @@ def propose_entry(
             hint="Commit the changes, then record.",
             details=evidence.changed_files[:20],
         )
-    # the first of two that are equal: which one is taken changes no bit
+    # All strict runs are equal, so the choice of the first changes no bit.
     run = evidence.runs[0]
     configuration = configuration_of(
         [strict_run.configuration for strict_run in evidence.runs_of(RunMode.STRICT)]
@@ -87,36 +88,36 @@ def propose_entry(
 
 
 def _keeps_fingerprints(step: int) -> bool:
-    """Whether an entry keeps what only explains, beside what decides at every step.
+    """Return whether an entry keeps the fingerprints of this step, which only explain a drift.
 
-    The first ones, where most changes show, and then fewer and fewer: so a drift of a long training
-    has a cause as well, and the file stays short enough to review.
+    It keeps those of the first steps, where most changes show, then fewer and fewer. So a drift of
+    a long training can be diagnosed too, and the file stays short enough to review.
     """
-    # sampling intervals are powers of two as well, so the steps that are kept meet those observed
+    # Sampling intervals are powers of two as well, so the kept steps are observed ones.
     return step <= FINGERPRINTED_STEPS or step & (step - 1) == 0
 
 
 def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
-    """The baseline with this entry: it replaces the one of the same environment and training.
+    """Return the baseline with this entry, which replaces the one of its environment and training.
 
-    Entries of another training or of other data are dropped: the project has moved on, and nothing
-    can be compared with them any more.
+    Entries of a different training or different data are dropped: nothing can be compared with them
+    any more.
     """
     same_training = [
         candidate
         for candidate in (baseline.entries if baseline else ())
         if candidate.training == entry.training and same_data(candidate.data, entry.data)
     ]
-    # an entry of the same environment is replaced: two would leave it open which one judges
+    # Two entries of one environment would leave open which one judges.
     others = [
         candidate for candidate in same_training if candidate.environment.moved(entry.environment)
     ]
-    # in the order of a folder that is read back
+    # Sorted as if the folder were read back.
     return Baseline(entries=tuple(sorted((*others, successor(baseline, entry)), key=entry_name)))
 
 
 def successor(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry:
-    """The entry with its digest, and with what determinism cost by the entry that it replaces."""
+    """Return the entry with its digest and with the costs of the entry that it replaces."""
     replaced = [
         previous
         for previous in (baseline.entries if baseline else ())
@@ -124,21 +125,21 @@ def successor(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry:
     ]
     if replaced:
         known = replaced[0]
-        # with their own date: nothing that a new result moves
+        # A new result does not change the costs, which keep their own date.
         costs, price = entry.knob_costs or known.knob_costs, entry.price or known.price
         entry = entry.model_copy(update={"knob_costs": costs, "price": price})
     return with_digest(entry)
 
 
 def recorded_price(cost: DeterminismCost | None, measured_at: str) -> RecordedPrice | None:
-    """What an entry keeps of a cost; None where it was not measured or is within the noise."""
+    """Return what an entry keeps of a cost; None where it was not measured or is noise."""
     if cost is None or cost.state is not CostState.MEASURED:
         return None
     return _price((cost.time_ratio, cost.low, cost.high), cost.memory_ratio, measured_at)
 
 
 def _attributed_price(cost: CostDocument) -> RecordedPrice | None:
-    """The price of strict mode as `repro-gate cost` measured it."""
+    """Return the price of strict mode as `repro-gate cost` measured it."""
     for price in cost.prices:
         if price.arm == cost.judged_arm and price.state is CostState.MEASURED:
             numbers = price.ratio, price.low, price.high
@@ -160,11 +161,10 @@ def _price(
 
 
 def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
-    """The baseline with what was measured noted in the entry of the environment it was measured in.
+    """Return the baseline with a cost measurement noted in the entry of its environment.
 
-    That is the price of each knob, and of all together.
-
-    Raises `BaselineError` when there is no such entry.
+    It notes the price of each knob and of all together. Raises `BaselineError` when there is no
+    such entry.
     """
     provenance = cost.provenance
     costs = KnobCosts(
@@ -174,13 +174,14 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
             for row in cost.attribution
             if row.state is not KnobState.OFF
             and row.price is not None
-            # what the noise could have made is not noted as a price
+            # A figure that noise could explain is not noted as a price.
             and row.price.state is CostState.MEASURED
             and row.price.ratio is not None
             and row.price.low is not None
             and row.price.high is not None
         ),
     )
+    # A price holds only for the environment and training that it was measured with.
     priced = [
         entry
         for entry in baseline.entries

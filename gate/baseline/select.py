@@ -1,4 +1,4 @@
-"""Which entry of a baseline judges a run, and whether it may judge yet."""
+"""Choose the entry of a baseline that judges a run, and decide whether it may judge yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gate.training.environment import CPU, DEVICE, NODES, PACKAGES, Environment
 
 
 def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry | None:
-    """The entry of the same environment and training, whose place a new one takes."""
+    """Return the entry of the same environment and training, which a new one replaces."""
     return next(
         (
             candidate
@@ -28,7 +28,10 @@ def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntr
 
 
 def peers_of(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineEntry, ...]:
-    """Those of the same training and data in other environments; provisional ones do not count."""
+    """Return entries of the same training and data in other environments.
+
+    Provisional ones do not count.
+    """
     return tuple(
         candidate
         for candidate in _of_training(baseline, entry)
@@ -39,9 +42,9 @@ def peers_of(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineE
 
 
 def may_stand_alone(entry: BaselineEntry, data: DataSets, settings: GateSettings) -> bool:
-    """Whether an entry may stand for runs that a call does not make: nothing about it is open.
+    """Return whether an entry may replace runs that a call does not make.
 
-    A rule of the quarantine counts after its last day, too.
+    Nothing about the entry may be open. A quarantine rule counts even after its last day.
     """
     rules, parts = settings.baseline, entry.environment.parts
     return (
@@ -57,9 +60,9 @@ def may_stand_alone(entry: BaselineEntry, data: DataSets, settings: GateSettings
 
 
 def judging_entries(baseline: Baseline | None, environment: Environment) -> Baseline | None:
-    """The baseline without the provisional entries of other environments.
+    """Return the baseline without the provisional entries of other environments.
 
-    One of this environment stays: that it does not judge yet has to be said.
+    One of this environment stays, because the report has to say that it does not judge yet.
     """
     if baseline is None:
         return None
@@ -80,10 +83,10 @@ def _elsewhere(left: BaselineEntry, right: BaselineEntry) -> bool:
     return bool(left.environment.moved(right.environment))
 
 
-# The ordered key of an entry, from what moves a result most. `device` holds a GPU's model,
-# architecture and count; `packages` and what stands beside it are the image or the lock;
-# `variables` are those that choose algorithms (the rest of the determinism profile is part of the
-# training). A part that is not named here comes after all of them, by its name.
+# The ordered key of an entry, starting with what changes a result most. `device` is a GPU's model,
+# architecture and count. `packages` and the parts around it are the image or the lock file.
+# `variables` are those that choose algorithms; the rest of the determinism profile belongs to the
+# training. Parts that are not named here come last, sorted by name.
 KEY: Final = (
     DEVICE,
     "driver",
@@ -110,8 +113,8 @@ _PLACES: Final = {part: place for place, part in enumerate(KEY)}
 class Selection:
     """The chosen entry, or why there is none to choose.
 
-    `nearest` is an entry that cannot judge a run here, since it was recorded on another kind of
-    accelerator; None where one was chosen, or there is none.
+    `nearest` is an entry that cannot judge a run here, because it was recorded on a different kind
+    of accelerator. It is None where one was chosen, or there is none.
     """
 
     entry: BaselineEntry | None
@@ -127,23 +130,27 @@ def select_entry(
     comparable: tuple[str, ...],
     data: DataSets = (),
 ) -> Selection:
-    """Choose by training first (another experiment is never compared), environment second.
+    """Choose an entry by training first, then by environment.
 
-    Of those of one kind of accelerator, an entry of this very `data` goes first. After that, an
-    entry of this very environment goes first, then one of which only `comparable` parts moved;
-    among those the nearest: whose first different place in `KEY` comes latest. Where that is the
-    same place, the next different one decides, and in the end the newest entry. A result
-    of a GPU never judges one of a CPU, nor the other way round. Where no
-    entry is of this training, `other_settings` names what the chosen one was recorded with a
-    different value of.
+    A different training is a different experiment and never compared. A GPU's result never judges a
+    CPU's, and vice versa. Among the rest, entries are preferred in this order:
+
+    - the same `data`;
+    - exactly this environment, then one in which only `comparable` parts moved;
+    - the nearest environment, whose first different part in `KEY` comes latest; if that is the same
+      part, the next different one decides;
+    - the newest entry.
+
+    If no entry has this training, `other_settings` are the settings in which the chosen one
+    differs.
     """
     entries = baseline.entries if baseline else ()
     if not entries:
         return Selection(entry=None, same_training=True)
     fitting = [entry for entry in entries if entry.training == training]
-    # none of this training: the nearest is still named, since its other settings are the answer
+    # No entry has this training. The nearest is still named, because its settings are the answer.
     candidates = fitting or list(entries)
-    # `min` takes the first of equals, so order decides between entries that are equally near
+    # `min` returns the first of equal elements, so the newest of equally near entries wins.
     newest_first = sorted(
         candidates, key=lambda entry: (entry.recorded_at, entry_name(entry)), reverse=True
     )
@@ -166,7 +173,7 @@ def _differing(recorded: Mapping[str, str], here: Mapping[str, str]) -> tuple[Ot
 def _distance(
     entry: BaselineEntry, environment: Environment, comparable: tuple[str, ...], data: DataSets
 ) -> tuple[bool, bool, bool, tuple[float, ...]]:
-    """The lowest is nearest: another accelerator, other data, more than comparable parts, which."""
+    """Return a sort key, lowest nearest: accelerator, data, incomparable parts, which parts."""
     moved = entry.environment.moved(environment)
     another = entry.environment.on_gpu != environment.on_gpu
     other_data = not same_data(entry.data, data)
@@ -174,14 +181,13 @@ def _distance(
 
 
 def _lateness(moved: tuple[str, ...]) -> tuple[float, ...]:
-    """The places that differ, from the first, negated: a later first place is a lower value.
+    """Return the places of the parts that differ, negated: a later first place sorts lower.
 
-    The end counts as the latest place of all, so that of two with the same beginning the one that
-    ends is nearer.
+    The end counts as the latest place of all, so of two with the same start the shorter is nearer.
     """
     return (*(-float(key_place(part)[0]) for part in sorted(moved, key=key_place)), -math.inf)
 
 
 def key_place(part: str) -> tuple[int, str]:
-    """Where a part of the environment is in the ordered key; for sorting."""
+    """Return a part's place in the ordered key, for sorting."""
     return _PLACES.get(part, len(KEY)), part

@@ -1,8 +1,8 @@
-"""Two commits that ran beside each other: their metrics side by side, and the ratio of their speed.
+"""Two commits that ran side by side: their metrics, and the ratio of their speed.
 
-A ratio is made as the others are (`bootstrap.py`): in each round head stands over base, and the
-figure is the geometric mean of the rounds. The control is each commit over itself, one round over
-the next: a ratio whose interval does not lie outside that is no finding.
+Ratios are computed as for the cost of determinism (`cost.py`): in each round head is divided by
+base, and the figure is the geometric mean of the rounds. The control is each commit over itself,
+one round over the next. A ratio whose interval is not outside the control is no finding.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Runs = tuple[RunEvidence, ...]
 
 
 def speed_ratio(mode: RunMode, base: Runs, head: Runs, settings: CostSettings) -> SpeedRatio:
-    """Step time and memory, head over base; `base[i]` and `head[i]` ran beside each other."""
+    """Return step time and memory, head over base; `base[i]` and `head[i]` ran side by side."""
     rounds = len(base)
     shortest = min(len(steady(run, settings.warmup_steps)) for run in (*base, *head))
     measured = SpeedRatio(
@@ -60,6 +60,7 @@ def speed_ratio(mode: RunMode, base: Runs, head: Runs, settings: CostSettings) -
         return measured.model_copy(update={"reason": "steps too short for this clock"})
     over, under = seconds[rounds:], seconds[:rounds]
     ratio = paired_ratio(_rounds(over, under))
+    # Odd rounds over even ones of the same commit show the noise between rounds.
     band = noise_band(
         paired_ratio(_rounds(side[1::2], side[::2])) for side in (under, over) if len(side) > 1
     )
@@ -80,10 +81,10 @@ def speed_ratio(mode: RunMode, base: Runs, head: Runs, settings: CostSettings) -
 
 
 def _steady_seconds(base: Runs, head: Runs, settings: CostSettings) -> list[Seconds]:
-    """Of each run of base, then of head; the first run of all warms up twice as long."""
+    """Return the steady steps of base's runs, then head's; the very first run warms up longer."""
     timings = steady_steps((*base, *head), settings)
     if base[0].run.mode is RunMode.STRICT:
-        # it starts on a cold machine, which is no property of its commit
+        # The first run starts on a cold machine, which is no property of its commit.
         rows = timings[0].rows()
         warmer = Timings(row for row in rows if row[0] > 2 * settings.warmup_steps)
         timings[0] = warmer if 2 * len(warmer) >= settings.min_steps else timings[0]
@@ -107,7 +108,7 @@ def _why_inconclusive(rounds: int, ratio: Ratio, band: float) -> str:
 def metrics_beside(
     base: RunEvidence, head: RunEvidence, comparison: Comparison
 ) -> tuple[MetricBeside, ...]:
-    """Each metric of either side, those that differ first, then by name; at most 200."""
+    """Return each metric of either side, differing ones first, then by name; at most 200."""
     sides = [{series.name: series for series in run.metrics} for run in (base, head)]
     faults = {fault.metric: fault for fault in comparison.series}
     deltas: dict[str, list[MetricDelta]] = {}
@@ -170,7 +171,7 @@ def _last(series: MetricSeries | None) -> str:
 
 
 def _evenly(steps: list[int]) -> tuple[int, ...]:
-    """At most `MAX_VALUES` of the steps, the first and the last included."""
+    """Return at most `MAX_VALUES` of the steps, including the first and the last."""
     if len(steps) <= MAX_VALUES:
         return tuple(steps)
     places = np.linspace(0, len(steps) - 1, MAX_VALUES).round().astype(int)

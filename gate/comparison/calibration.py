@@ -1,7 +1,7 @@
-"""What reruns say about noise, and tolerances derived from it.
+"""Measure noise from reruns, and derive tolerances from it.
 
-The smallest difference that does is that of `gate.comparison.tolerances`, and never less than
-one unit in the last place of the metric's type.
+The smallest meaningful difference is that of `gate.comparison.tolerances`, but never less than one
+unit in the last place of the metric's type.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from gate.evidence.run_evidence import MetricSeries, RunEvidence
 from gate.settings.levels import FINAL, Tolerance, steps_of
 from gate.text.untrusted_text import masked
 
-# Beyond, a square leaves float64.
+# Beyond this, a square overflows float64.
 LARGEST = 1e150
 
 
 def undetected_share(runs: int) -> float:
-    """The largest share of differing runs at which n equal ones are still a 1 in 20 chance."""
+    """Return the largest share of differing runs at which all runs are equal in 1 of 20 cases."""
     return float(1 - (1 - CONFIDENCE) ** (1 / (runs - 1)))
 
 
 def metric_noise(runs: tuple[RunEvidence, ...]) -> tuple[tuple[MetricNoise, ...], tuple[str, ...]]:
-    """Each metric that all runs have, and a sentence for each that was left out."""
+    """Return the noise of each metric that all runs have, and a note for each one left out."""
     by_name = [{series.name: series for series in run.metrics} for run in runs]
     noises, notes = list[MetricNoise](), list[str]()
     for name in sorted(set().union(*by_name)):
@@ -55,9 +55,9 @@ def metric_noise(runs: tuple[RunEvidence, ...]) -> tuple[tuple[MetricNoise, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scatter:
-    """One metric of several runs: a row of `values` (float64) for each run, a column for each step.
+    """One metric of several runs: `values` (float64) has a row per run and a column per step.
 
-    `deviations` holds the standard deviation over the runs (n - 1), one for each step.
+    `deviations` has the standard deviation over the runs (n - 1) for each step.
     """
 
     steps: tuple[int, ...]
@@ -66,7 +66,7 @@ class Scatter:
 
 
 def scatter_of(series: tuple[MetricSeries, ...]) -> Scatter | None:
-    """The steps at which every run has a finite number; None where there is none."""
+    """Return the metric at the steps where every run has a finite number; None without any."""
     columns = [dict(series_item.points.pairs()) for series_item in series]
     steps = tuple(
         step
@@ -80,16 +80,16 @@ def scatter_of(series: tuple[MetricSeries, ...]) -> Scatter | None:
 
 
 def deviations(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The standard deviation over the runs, which lie along the last axis but one."""
+    """Return the standard deviation over the runs, which are on the last axis but one."""
     gaps = values.max(axis=-2) - values.min(axis=-2)
-    # Of equal numbers the computed mean may differ by a rounding error, and so the deviation be
-    # other than zero.
+    # The computed mean of equal numbers may be off by a rounding error. The deviation would then
+    # not be zero.
     spread: NDArray[np.float64] = np.where(gaps > 0, values.std(axis=-2, ddof=1), 0.0)
     return spread
 
 
 def _noise_of(series: tuple[MetricSeries, ...]) -> MetricNoise | None:
-    """One metric; a step at which any run lacks a finite number is left out."""
+    """Return one metric's noise; steps at which a run has no finite number are left out."""
     scatter = scatter_of(series)
     if scatter is None:
         return None
@@ -97,7 +97,8 @@ def _noise_of(series: tuple[MetricSeries, ...]) -> MetricNoise | None:
     gaps = values.max(axis=0) - values.min(axis=0)
     scale = np.abs(values).max(axis=0)
     widest = int(np.argmax(gaps))
-    # less than one unit in the last place, at its largest value, no metric of this type can move
+    # A metric of this type cannot move by less than one unit in the last place of its largest
+    # value.
     floor = ulp_size(float(scale.max()), series[0].dtype)
     difference = smallest_difference(tolerance_factor(len(series)), deviation)
     relative = gaps[scale > 0] / scale[scale > 0]
@@ -115,7 +116,7 @@ def _noise_of(series: tuple[MetricSeries, ...]) -> MetricNoise | None:
     )
 
 
-# the longest pattern that the settings take
+# The longest pattern that the settings accept.
 MAX_PATTERN = 200
 MAX_TOLERANCES = 100
 
@@ -126,9 +127,9 @@ def calibrate(
     confidence: float,
     before: tuple[Tolerance, ...],
 ) -> tuple[tuple[CalibratedTolerance, ...], tuple[str, ...]]:
-    """A tolerance for each metric and range that moved, and a sentence for each that has none.
+    """Return a tolerance for each metric and range that moved, and a note for each one without.
 
-    `before` are the tolerances of the settings: which way a metric is better is taken over.
+    `before` are the tolerances in the settings. Their direction, which way is better, is kept.
     """
     rows: list[tuple[Tolerance, int, int]] = []
     notes: list[str] = []
@@ -163,7 +164,7 @@ def _derived(
     confidence: float,
     before: tuple[Tolerance, ...],
 ) -> tuple[Tolerance, int, int] | None:
-    """The tolerance, how many steps it is made of, and the step where the runs scatter most."""
+    """Return the tolerance, the number of steps behind it, and the step where runs scatter most."""
     places = _places(scatter.steps, steps)
     if not places or not scatter.deviations[places].any():
         return None
@@ -172,10 +173,10 @@ def _derived(
     floor = ulp_size(float(np.abs(scatter.values[:, places]).max()), series[0].dtype)
     known = next(iter(tolerances_for(series[0].name, before)), None)
     rule = Tolerance(
-        # a name with a star or a bracket would be a pattern
+        # A name with a star or bracket would be a pattern.
         metric=glob.escape(series[0].name),
         absolute=limit,
-        # never less than a unit in the last place: below it, no number is in between
+        # Never less than one unit in the last place: there is no number in between.
         ulp=1 if limit < floor else 0,
         steps=steps,
         derived=derived,
@@ -187,7 +188,7 @@ def _derived(
 
 
 def _places(steps_found: tuple[int, ...], steps: str) -> list[int]:
-    """Where in a metric's steps those of a range stand."""
+    """Return the positions of a range's steps within a metric's steps."""
     if steps == FINAL:
         return [len(steps_found) - 1]
     selected = steps_of(steps)
@@ -206,9 +207,9 @@ ENVIRONMENT = ("device", "cpu", "torch", "threads")
 def tolerance_snippet(
     metrics: tuple[MetricNoise, ...], runs: int, factor: float, provenance: Provenance
 ) -> str:
-    """A `compare` section for the metrics that moved; a comment alone when none did.
+    """Return a `compare` section for the metrics that moved; only a comment if none did.
 
-    All of it is printable ASCII, since names come from the training.
+    It is printable ASCII, because the metric names come from the training and are untrusted.
     """
     moved = [metric for metric in metrics if metric.largest_gap > 0]
     head = [
@@ -218,7 +219,7 @@ def tolerance_snippet(
     if not moved:
         return "\n".join([*head, "# no metric moved: a tolerance would only hide changes", ""])
     rows = [
-        # a name with a star or a bracket would be a pattern, and a quote would end the YAML text
+        # A name with a star or bracket would be a pattern, and a quote would end the YAML string.
         f"    - {{metric: {json.dumps(glob.escape(metric.name))}, absolute: {metric.tolerance!r}}}"
         for metric in moved[:MAX_METRICS]
     ]
@@ -228,7 +229,7 @@ def tolerance_snippet(
 def calibrated_block(
     tolerances: tuple[CalibratedTolerance, ...], measured: str, provenance: Provenance
 ) -> str:
-    """The same for derived tolerances, one key a line; empty when no metric moved."""
+    """Return a `compare` section with derived tolerances, one key a line; "" if no metric moved."""
     if not tolerances:
         return ""
     head = [f"# {_plain(measured)}", _origin(provenance), "compare:", "  tolerances:"]
@@ -237,7 +238,8 @@ def calibrated_block(
 
 def _row(rule: Tolerance) -> str:
     keys = rule.model_dump(mode="json", exclude_defaults=True)
-    # JSON is YAML too: a name that the training chose cannot end its own text
+    # JSON is valid YAML, and quoting this way keeps a name that the training chose inside its
+    # string.
     lines = [f"{key}: {json.dumps(value)}" for key, value in keys.items() if key != "derived"]
     if rule.derived is not None:
         parts = rule.derived.model_dump(mode="json").items()

@@ -1,7 +1,7 @@
-"""Which of many pairs of tensors differ, and by how much, on all cores and in little memory.
+"""Find which of many pairs of tensors differ, and by how much, on all cores and with little memory.
 
-`memcmp` of the C library is called on the mapped files themselves: a foreign call lets other
-threads run, so all cores compare at once, which comparing two `bytes` would not.
+The C library's `memcmp` runs on the mapped files themselves. ctypes releases the interpreter lock
+during a foreign call, so all cores compare at once. Comparing two `bytes` would hold the lock.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 _memcmp = ctypes.CDLL(None).memcmp
-# Without types ctypes passes an address as a C int, which cuts it to 32 bits.
+# Without these types ctypes passes an address as a C int, which truncates it to 32 bits.
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _memcmp.restype = ctypes.c_int
 STRETCH_BYTES: Final = 4 * 1024 * 1024
-# Of sources that do not be in a row in a file.
+# For sources whose bytes are not contiguous in a file.
 PIECE_BYTES: Final = 256 * 1024
 
 
@@ -38,22 +38,22 @@ class Stretch(NamedTuple):
 
     @property
     def equal(self) -> bool:
-        """Whether both sides hold the same bytes."""
+        """Whether both sides have the same bytes."""
         return not _memcmp(_address(self.left), _address(self.right), len(self.left))
 
 
 def _address(view: memoryview) -> int:
-    # the object that shares the memory is gone at once, so the view can be released
+    # The ctypes object that shares the memory is freed at once, so the view can be released.
     return ctypes.addressof(ctypes.c_char.from_buffer(view))
 
 
 def in_file(left: TensorSource, right: TensorSource) -> bool:
-    """Whether both are in a row in a file, so that any stretch can be taken by itself."""
+    """Return whether both sources are contiguous in a file, so any stretch can be read alone."""
     return isinstance(left, FileSpan) and isinstance(right, FileSpan)
 
 
 def stretches(left: TensorSource, right: TensorSource) -> Iterator[Stretch]:
-    """All of two sources of the same size, in order, in stretches of whole elements."""
+    """Yield two sources of the same size in order, in stretches of whole elements."""
     if isinstance(left, FileSpan) and isinstance(right, FileSpan):
         yield from mapped_stretches(left, right, 0, left.size_bytes)
         return
@@ -65,7 +65,7 @@ def stretches(left: TensorSource, right: TensorSource) -> Iterator[Stretch]:
 
 
 def mapped_stretches(left: FileSpan, right: FileSpan, first: int, end: int) -> Iterator[Stretch]:
-    """The stretches from byte `first` to `end` of two sources in files."""
+    """Yield the stretches from byte `first` to `end` of two sources in files."""
     for start in range(first, end, STRETCH_BYTES):
         length = min(STRETCH_BYTES, end - start)
         with (
@@ -76,7 +76,7 @@ def mapped_stretches(left: FileSpan, right: FileSpan, first: int, end: int) -> I
 
 
 def _filled(source: TensorSource, buffer: memoryview) -> Iterator[memoryview]:
-    """Fill the buffer again and again from pieces of any size; yields what it holds."""
+    """Fill the buffer repeatedly from pieces of any size; yield it each time it is full."""
     held = 0
     for piece in source.pieces(len(buffer)):
         rest = piece
@@ -93,7 +93,7 @@ def _filled(source: TensorSource, buffer: memoryview) -> Iterator[memoryview]:
 
 
 def equal_sources(left: TensorSource, right: TensorSource) -> bool:
-    """Whether two sources of the same size hold the same bytes; stops at the first difference."""
+    """Return whether two sources of one size have equal bytes; stop at the first difference."""
     return all(stretch.equal for stretch in stretches(left, right))
 
 
@@ -105,18 +105,18 @@ class TensorPair(NamedTuple):
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
-        """Equal for pairs of the same bytes, so that shared ones are compared once."""
+        """A key that is equal for pairs of the same bytes, so shared tensors are compared once."""
         return self.left.source.identity, self.right.source.identity, self.left.dtype
 
     @property
     def splits(self) -> bool:
-        """Whether several threads may share the work on it."""
+        """Whether several threads may share the work on the pair."""
         large = self.left.source.size_bytes > STRETCH_BYTES
         return large and in_file(self.left.source, self.right.source)
 
 
 def changed_tensors(pairs: Sequence[TensorPair], threads: int) -> list[TensorPair]:
-    """Those whose bytes differ, in the order given."""
+    """Return the pairs whose bytes differ, in the given order."""
     differing: set[Hashable] = set()
     small: list[_SmallPair] = []
     large: dict[Hashable, TensorPair] = {}
@@ -128,7 +128,8 @@ def changed_tensors(pairs: Sequence[TensorPair], threads: int) -> list[TensorPai
             and isinstance(right, FileSpan)
             and left.size_bytes <= SMALL_BYTES
         ):
-            # an id and places first: sorting puts neighbours of one file together
+            # The file's id and the place come first, so that sorting puts neighbours in one file
+            # together.
             small.append(_SmallPair(id(left.opened), left.start, number, left, right))
             names.append(number)
         else:
@@ -146,7 +147,7 @@ def changed_tensors(pairs: Sequence[TensorPair], threads: int) -> list[TensorPai
 def _tasks(
     name: Hashable, pair: TensorPair, differing: set[Hashable]
 ) -> Iterator[Callable[[], object]]:
-    """What is to be done for one tensor that is not small."""
+    """Yield the comparisons to make for one tensor that is not small."""
     if not pair.splits:
         yield partial(_compare_whole, name, pair, differing)
         return
@@ -155,7 +156,7 @@ def _tasks(
 
 
 class _SmallPair(NamedTuple):
-    """Two small tensors in files; sorted, neighbours in the left file follow each other."""
+    """Two small tensors in files; sorting puts neighbours in the left file next to each other."""
 
     file: int
     place: int
@@ -165,7 +166,7 @@ class _SmallPair(NamedTuple):
 
 
 def _are_near(first: _SmallPair, _: _SmallPair, pair: _SmallPair) -> bool:
-    """Whether one read of each file may serve them."""
+    """Return whether one read of each file covers both pairs."""
     return (
         pair.file == first.file
         and pair.right.opened is first.right.opened
@@ -188,7 +189,7 @@ def _compare_window(window: Sequence[_SmallPair], differing: set[Hashable]) -> N
 
 
 def _read(spans: Sequence[FileSpan]) -> tuple[bytes, int]:
-    """The bytes around all spans of one file, and where they begin."""
+    """Return the bytes around all spans of one file, and the position where they start."""
     first = min(span.start for span in spans)
     end = max(span.start + span.size_bytes for span in spans)
     return spans[0].opened.read_at(first, end - first), first
@@ -202,8 +203,8 @@ def _compare_whole(name: Hashable, pair: TensorPair, differing: set[Hashable]) -
 def _compare_stretch(
     name: Hashable, pair: TensorPair, first: int, differing: set[Hashable]
 ) -> None:
-    """One part of a large tensor; nothing is read of one that is known to differ."""
-    # the set is read and added to without a lock: at worst a stretch is compared in vain
+    """Compare one stretch of a large tensor, unless the tensor is known to differ."""
+    # The set needs no lock: at worst a stretch is compared for nothing.
     if name not in differing and not all(stretch.equal for stretch in _stretch(pair, first)):
         differing.add(name)
 
@@ -216,10 +217,10 @@ def _stretch(pair: TensorPair, first: int) -> Iterator[Stretch]:
 
 
 def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[NumberDifference | None]:
-    """By how much the numbers of tensors that differ differ; None where a type has no numbers."""
+    """Return how much the numbers of differing tensors differ; None for a type without numbers."""
     if not pairs:
         return []
-    # slow to import, and most comparisons find nothing that differs
+    # Import late: this module is slow to import, and most comparisons find no difference.
     from gate.comparison.tensor_numbers import TensorNumbers, has_numbers  # noqa: PLC0415
 
     differences: list[NumberDifference | None] = [None] * len(pairs)
@@ -230,7 +231,7 @@ def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[Number
         run_all(adding(pair, numbers), threads if pair.splits else 1)
         differences[index] = numbers.result()
 
-    # small ones beside each other, each on a thread; large ones one by one, each on all of them
+    # Small tensors run in parallel, one per thread. Large ones run one by one, each on all threads.
     run_all([partial(work, *item) for item in known if not item[1].splits], threads)
     for index, pair in known:
         if pair.splits:
@@ -239,7 +240,7 @@ def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[Number
 
 
 def adding(pair: TensorPair, numbers: TensorNumbers) -> list[Callable[[], object]]:
-    """The tasks that add all of a pair, in any order: one for each stretch where that can be."""
+    """Return the tasks that add a pair, in any order: one per stretch if the pair splits."""
     if not pair.splits:
         return [partial(_add_all, pair, numbers)]
     starts = range(0, pair.left.source.size_bytes, STRETCH_BYTES)

@@ -1,8 +1,7 @@
-"""Checks beside a comparison: finite numbers, thresholds, planted faults that must be seen.
+"""Checks beside a comparison: finite numbers, thresholds, and planted faults (the self-test).
 
-A comparator that has gone blind (a renamed field, an empty list, a bad merge) would call
-everything equal. So copies of this very run's evidence are damaged, each in one of the ways that
-`run_self_test` lists, and each damage must show.
+A comparator that has gone blind (a renamed field, an empty list, a bad merge) would call everything
+equal. So `run_self_test` damages copies of this run's own evidence, and each damage must show.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ MAX_OTHERS: Final = 9
 def first_not_finite(
     runs: Iterable[RunEvidence], allowed: tuple[NotFiniteAllowed, ...]
 ) -> NotFinite | None:
-    """The earliest such metric of the runs, the loss before others of one step, else a tensor.
+    """Return the earliest NaN or infinity in a metric of the runs, else in a tensor, else None.
 
-    `allowed` are the tensors that the settings let hold them, such as a mask of minus infinity.
+    Within a step the loss comes before other metrics. `allowed` are tensors that may contain such
+    values by the settings, such as a mask of minus infinity.
     """
     for run in runs:
         number = _metric(run) or _tensor(run, allowed)
@@ -44,10 +44,10 @@ def first_not_finite(
 
 
 def never_passes(strict: tuple[RunEvidence, ...], allowed: tuple[NotFiniteAllowed, ...]) -> bool:
-    """Whether strict runs hold a number that never passes, so that no further run changes that.
+    """Return whether the strict runs contain a number that never passes, so that no run can help.
 
-    One run says so. Of a number that is there from the first step a second one says more: where two
-    runs start from different weights, memory may be read before it is written.
+    One run is enough for that. If the number is there from the first step, a second run tells more:
+    if two runs start from different weights, memory may be read before it is written.
     """
     number = first_not_finite(strict, allowed)
     from_the_start = number is not None and number.step is not None and number.step <= 1
@@ -56,11 +56,12 @@ def never_passes(strict: tuple[RunEvidence, ...], allowed: tuple[NotFiniteAllowe
 
 def _metric(run: RunEvidence) -> NotFinite | None:
     every = tuple(renamed_series(run))
+    # Scripts number their own metrics differently, so points are ordered by optimizer step.
     numbering = numbering_of(every, len(run.steps))
     points = [
         (_place(numbering, series.name, step), series.name, step, value)
         for series in every
-        # nearly all are: seen at once, and no point is looked at by itself
+        # Nearly all series are finite. This check skips them without a look at each point.
         if not all(map(math.isfinite, series.points.values))
         for step, value in series.points.pairs()
         if not math.isfinite(value)
@@ -94,7 +95,7 @@ def _tensor(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> NotFinit
     ]
     if not plants:
         return None
-    # what holds NaN goes first: an infinity beside it may be a constant
+    # A tensor with NaN comes first: an infinity in a different one may be a constant.
     first = min(plants, key=lambda leaf: not leaf.nan)
     others = tuple(leaf.name for leaf in plants if leaf is not first)
     return NotFinite(
@@ -115,14 +116,14 @@ def _counted(leaf: NotFiniteTensor) -> str:
 def threshold_results(
     run: Result, thresholds: Mapping[str, Threshold]
 ) -> tuple[ThresholdResult, ...]:
-    """One row for each threshold, by the metric's name; a metric that is not there meets none."""
+    """Return one row per threshold, sorted by metric name; a missing metric meets none."""
     by_name = {series.name: series for series in run.metrics}
     return tuple(_result(name, by_name.get(name), thresholds[name]) for name in sorted(thresholds))
 
 
 def _result(name: str, series: MetricSeries | None, threshold: Threshold) -> ThresholdResult:
     last = series.points[-1] if series is not None and series.points else None
-    # NaN is below and above nothing: without this line it would be inside every bound
+    # Comparisons with NaN are false, so it would violate no bound without this check.
     finite = last is not None and math.isfinite(last.value)
     return ThresholdResult(
         metric=name,
@@ -143,10 +144,10 @@ RENAMED = "(self_test)"
 
 
 def run_self_test(evidence: RunEvidence, settings: ComparisonSettings) -> tuple[SelfTestProbe, ...]:
-    """Damage copies of `evidence` and report what the comparators saw.
+    """Damage copies of `evidence` and report which damage the comparators saw.
 
-    The untouched copy is a probe as well: a comparator that always finds a difference is broken
-    in the other direction. Where there is nothing to damage, the probe counts as missed.
+    The untouched copy is a probe too: a comparator that always finds a difference is broken as
+    well. Where there is nothing to damage, the probe counts as missed.
     """
     probes = {
         "untouched copy is equal": _differs(evidence, evidence, settings) is False,
@@ -167,13 +168,13 @@ def _differs(original: RunEvidence, copy: RunEvidence, settings: ComparisonSetti
 
 
 def _flip_metric(evidence: RunEvidence) -> RunEvidence:
-    """Move the last point of the first metric by one unit in the last place of a float64."""
+    """Move the last point of the first metric that has points by one float64 ULP."""
     ordered = sorted(evidence.metrics, key=lambda series: not series.points)
     if not ordered or not ordered[0].points:
         return evidence
     first, *others = ordered
     last = first.points.values[-1]
-    # towards zero (from zero upwards), so that the largest float does not step to infinity
+    # Towards zero (upwards from zero), so that the largest float does not become infinity.
     moved = math.nextafter(last, -math.inf if last > 0 else math.inf)
     changed = first.model_copy(update={"points": first.points.with_last(moved)})
     return evidence.model_copy(update={"metrics": (changed, *others)})
@@ -183,7 +184,7 @@ def _flip_tensor(evidence: RunEvidence) -> RunEvidence:
     if not evidence.checkpoint.tensors:
         return evidence
     *tensors, last = evidence.checkpoint.tensors
-    # the lowest bit of the digest: any comparison of a prefix or a part of it would miss this
+    # The lowest bit of the digest: a comparison of only a prefix would miss this.
     flipped = f"{int(last.sha256, 16) ^ 1:064x}"
     return _with_tensors(evidence, (*tensors, last.model_copy(update={"sha256": flipped})))
 

@@ -1,8 +1,8 @@
-"""Two results in, one `Comparison` out; it finds differences and judges none.
+"""Compare two results: `compare_results` returns one `Comparison`, which lists and judges nothing.
 
-Two runs miss a fault that strikes seldom: a branch taken once in ten runs is missed by two of them
-four times out of five. A gate call makes four runs; where strict mode changes nothing about the
-computation, all four must be equal.
+Two runs miss a rare fault: a branch taken once in ten runs is missed by two of them four times out
+of five. A gate call makes four runs. Where strict mode changes nothing about the computation, all
+four must be equal.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from gate.training.environment import (
 
 
 def equal_results(left: RunEvidence, right: RunEvidence) -> bool:
-    """Whether two runs agree in every number, every tensor, and every step that both observed.
+    """Return whether two runs agree in every number and tensor, and every step both observed.
 
-    Never true for want of something to compare: both must hold numbers and tensors.
+    Both must have numbers and tensors: an empty comparison is never equal (T4).
     """
     if not left.metrics or not left.checkpoint.tensors:
         return False
@@ -78,14 +78,14 @@ def _by_rank(run: RunEvidence) -> list[tuple[int, tuple[MetricSeries, ...]]]:
 
 
 def distinct_results(runs: tuple[RunEvidence, ...]) -> int:
-    """How many different results there are: 1 only when every run equals every other one.
+    """Return the number of different results: 1 only when every run equals every other one.
 
-    Two runs that both equal a third may still differ where only they observed a step, so a run
-    joins a result only when it equals all of its members.
+    Two runs that both equal a third may still differ at a step that only they observed. A run
+    therefore joins a result only if it equals all of its members.
     """
     results: list[list[RunEvidence]] = []
     for run in runs:
-        # all and not any: equality at observed steps is not transitive
+        # `all`, because equality at observed steps is not transitive.
         fitting = (members for members in results if all(equal_results(run, m) for m in members))
         members = next(fitting, None)
         if members is None:
@@ -115,29 +115,29 @@ class Result(Protocol):
 
     @property
     def given(self) -> tuple[StepGiven, ...]:
-        """What steps were given."""
+        """What the optimizer steps were given: samples, passes and settings."""
         ...
 
     @property
     def checkpoint(self) -> CheckpointManifest:
-        """Every tensor at the end."""
+        """Every tensor of the final state."""
         ...
 
     @property
     def environment(self) -> Environment:
-        """Where it was made."""
+        """The environment in which the result was made."""
         ...
 
     @property
     def ranks(self) -> tuple[RankRecord, ...]:
-        """What each of several ranks recorded; a baseline has what all of them did together."""
+        """What each of several ranks recorded; a baseline has one record for all of them."""
         ...
 
 
 def compare_results(
     expected: Result, observed: Result, settings: ComparisonSettings, names: tuple[str, str]
 ) -> Comparison:
-    """Compare everything that two results hold; `names` says what they are, for the reader."""
+    """Compare two results completely; `names` are how a reader is shown the two sides."""
     rules, ranks = settings.tolerances, pairs_of(expected, observed)
     metrics = compare_metrics(expected.metrics, observed.metrics, rules)
     metrics = with_rank_metrics(metrics, ranks, rules)
@@ -150,7 +150,8 @@ def compare_results(
     numbering = numbering_of_both((renamed_series(expected), renamed_series(observed)), counts)
     given = observed.given or expected.given
     world = max(world_size(expected), world_size(observed))
-    # a baseline has rank 0's losses alone: to differ in them makes it not the first
+    # A baseline only has rank 0's losses. A difference in them does not make rank 0 the first to
+    # differ, so they count only if every rank is compared.
     own = own_metrics(expected) | own_metrics(observed) if len(ranks) == world else frozenset()
     apart = ranks_apart(
         {left.rank: compare_fingerprints(left.steps, right.steps)[0] for left, right in ranks},
@@ -196,28 +197,28 @@ def compare_results(
 
 
 class Comparisons:
-    """The comparisons of one call: two results are compared once, however often that is asked.
+    """The comparisons of one call: each pair of results is compared only once.
 
-    Of many points it takes long. A result is known by its identity, as evidence never changes.
+    Comparing many points takes long. Evidence never changes, so a result is known by its identity.
     """
 
     def __init__(self, settings: ComparisonSettings) -> None:
-        """Nothing is compared yet."""
+        """Start without any comparison."""
         self._settings = settings
         self._made: dict[tuple[int, int, tuple[str, str]], tuple[Result, Result, Comparison]] = {}
 
     def of(self, expected: Result, observed: Result, names: tuple[str, str]) -> Comparison:
-        """As `compare_results`."""
+        """Return the comparison of two results, as `compare_results` makes it."""
         key = id(expected), id(observed), names
         if key not in self._made:
             comparison = compare_results(expected, observed, self._settings, names)
-            # both are held: an identity is free again once its object is gone
+            # Keep both objects alive: CPython may reuse an `id` once its object is gone.
             self._made[key] = expected, observed, comparison
         return self._made[key][-1]
 
 
 def _in_both(expected: CheckpointManifest, observed: CheckpointManifest) -> int:
-    """How many tensors have one name on both sides."""
+    """Return how many tensors have the same name on both sides."""
     return len(
         {tensor.name for tensor in expected.tensors} & {tensor.name for tensor in observed.tensors}
     )
@@ -226,12 +227,12 @@ def _in_both(expected: CheckpointManifest, observed: CheckpointManifest) -> int:
 def compare_steps(
     expected: StepDigests, observed: StepDigests
 ) -> tuple[tuple[StepFault, ...], int]:
-    """Compare per-step digests of the parameters: what is not the same, how many were compared.
+    """Compare per-step digests of the parameters; return the faults and the number compared.
 
-    After the first difference every later digest differs too, so one fault says it. Digests of
-    two algorithms (one run on a GPU, one on a CPU) are not compared and say so. A step that one
-    side did not observe is there and has no digest: it is not compared. Where digests were taken
-    and no step has one on both sides, nothing was compared, which is a fault and no equality.
+    After the first difference every later digest differs too, so one fault is enough. Digests by
+    two algorithms (a GPU run and a CPU run) cannot be compared and are a fault. A step that only
+    one side observed has no digest on the other and is skipped. Where digests exist but no step has
+    one on both sides, nothing was compared. That is a fault, never equality (T4).
     """
     left, right = (
         {digest.step: digest.parameters for digest in side.observed if digest.parameters}
@@ -242,9 +243,9 @@ def compare_steps(
     if steps != observed_steps:
         message = f"{len(steps)} optimizer steps expected, {len(observed_steps)} found"
         faults.append(StepFault(kind=StepFaultKind.COUNT, message=message))
-    # a step that only one side observed says nothing about equality
+    # A step that only one side observed proves nothing about equality.
     common = sorted(left.keys() & right.keys())
-    # nothing compared is never a pass (T4 in docs/architecture.md)
+    # Comparing nothing is never a pass (T4 in docs/architecture.md).
     if not common and (left or right):
         message = "no optimizer step was observed on both sides"
         faults.append(StepFault(kind=StepFaultKind.NOTHING_COMMON, message=message))
@@ -266,13 +267,13 @@ def _algorithm(digest: str) -> str:
 def compare_fingerprints(
     expected: StepDigests, observed: StepDigests
 ) -> tuple[tuple[FingerprintDifference, ...], Recorded]:
-    """The fingerprints that differ, by name, and the steps of all that were compared.
+    """Return the fingerprints that differ, by name, and the steps of all that were compared.
 
-    Only steps at which both sides observed a fingerprint count; one that only one side has at all
-    is passed over: a baseline keeps parameters alone.
+    Only steps at which both sides observed a fingerprint count. A fingerprint that only one side
+    has is skipped, because a baseline keeps fewer of them.
     """
     left, right = _by_fingerprint(expected), _by_fingerprint(observed)
-    # sampling intervals are each run's own, so two runs share only some of their observed steps
+    # Each run has its own sampling interval, so two runs share only some of their observed steps.
     common = {name: left[name].keys() & right[name].keys() for name in left.keys() & right.keys()}
     recorded = {name: steps for name, steps in common.items() if steps}
     differences = (_first_difference(name, left[name], right[name]) for name in sorted(recorded))
@@ -303,8 +304,8 @@ def _first_difference(
 def compare_tensors(
     expected: CheckpointManifest, observed: CheckpointManifest, limit: TensorLimit | None = None
 ) -> tuple[TensorDelta, ...]:
-    """Tensors that changed, are missing or are extra, sorted by name."""
-    # digests by two algorithms differ for equal tensors, so no row below would mean anything
+    """Return the tensors that changed, are missing or are extra, sorted by name."""
+    # Digests by two algorithms differ even for equal tensors, so no row would mean anything.
     if expected.algorithm != observed.algorithm:
         delta = TensorDelta(
             name="(digest algorithm)",
@@ -337,7 +338,8 @@ def _tensor_deltas(
             kind = TensorChange.CHANGED
             weight = is_weight(name, observed.dtype)
             distance = _distance(expected, observed, sketched)
-            # zero is exact, of an optimizer's state too; a distance means something of weights
+            # A limit of zero means equal bits, even for an optimizer's state. A distance is
+            # meaningful only for weights.
             if limit is not None and (weight or limit.relative == 0):
                 allowed = limit.relative
         else:
@@ -363,19 +365,20 @@ def _distance(
 
 
 def _disagree(sha256: str, sketched: tuple[Mapping[str, str], Mapping[str, str]]) -> bool:
-    """Whether one side has another sketch of the same bytes: an entry that was edited.
+    """Return whether the sides have different sketches of the same bytes: an edited entry.
 
-    A brought entry is taken for equal when its digests are; later its sketches say what is near.
+    A pull request's entry counts as equal if its digests are. Its sketches later decide what is
+    near, so they must not be free to choose.
     """
     left, right = (side.get(sha256, "") for side in sketched)
-    # the order in which a processor adds moves the last digits
+    # The order in which a processor adds changes the last digits of a sketch.
     return left != right and (relative_distance(left, right) or 0.0) > ROUNDING
 
 
 def _shown(tensor: TensorDigest | None) -> str:
-    """What a reader can distinguish: type, shape and digest; of a plain value its kind and digest.
+    """Return type, shape and digest of a tensor, or kind and digest of a plain value.
 
-    A value itself is not in the manifest, since it may be its author's secret.
+    The manifest does not contain plain values, because they may be secrets of the author.
     """
     if tensor is None:
         return ABSENT
@@ -388,7 +391,10 @@ def _shown(tensor: TensorDigest | None) -> str:
 def compare_environments(
     expected: Environment, observed: Environment, comparable: tuple[str, ...]
 ) -> tuple[EnvironmentChange, ...]:
-    """Every part that moved; one that only one side knows has moved unless it says `none`."""
+    """Return every part that moved.
+
+    A part that only one side knows has moved, unless that side's value is `none`.
+    """
     return tuple(
         _environment_change(name, expected, observed, comparable=name in comparable)
         for name in expected.moved(observed)
@@ -421,11 +427,11 @@ ONE_THREAD = "1"
 def runs_of_the_same_work(
     strict: RunEvidence, default: tuple[RunEvidence, ...], settings: ComparisonSettings
 ) -> tuple[Comparison, ...]:
-    """The first strict run against each default run; nothing where the modes are not comparable.
+    """Compare the first strict run with each default run; () where the modes are not comparable.
 
-    They are where every run used one CPU thread, so that no order of summation is left open, and
-    at least one default run gave the strict result: then the switches of strict mode did not matter
-    here, and a default run that differs was struck by something else.
+    They are comparable if every run used one CPU thread, which leaves no order of summation open,
+    and at least one default run gave the strict result. Then the switches of strict mode did not
+    matter here, and a default run that differs has a different cause.
     """
     if not default or not all(map(on_one_cpu_thread, (strict, *default))):
         return ()
@@ -436,12 +442,12 @@ def runs_of_the_same_work(
 
 
 def on_one_cpu_thread(run: RunEvidence) -> bool:
-    """Whether no order of summation was left open by threads or a GPU."""
+    """Return whether neither threads nor a GPU left an order of summation open."""
     where = run.environment
     return where.of_ranks(DEVICE) == (CPU,) and where.part("threads") == ONE_THREAD
 
 
 def missed_share(runs: int, strikes: float) -> float:
-    """How often all runs agree although each is affected with this probability."""
-    # alike in two ways: every run was struck, or none was
+    """Return the probability that all runs agree although a fault strikes each with `strikes`."""
+    # Runs agree in two ways: every run was struck, or none was.
     return float(strikes**runs + (1 - strikes) ** runs)

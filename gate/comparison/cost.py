@@ -1,24 +1,26 @@
-"""What determinism costs here: strict over default, with an interval and a noise control.
+"""Measure what determinism costs here: strict over default, with an interval and a noise control.
 
-Within a round the arms stand beside each other in time, so their ratio is free of what changed
-between rounds; the figure is the geometric mean of the rounds' ratios. The interval is a two-level
-bootstrap: rounds are drawn with replacement and, in each run of them, its steps (B. Efron and
-R. Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8.3). With few rounds the bootstrap
-is too narrow by sqrt((n - 1) / n); it is widened by that (T. Hesterberg, What Teachers Should Know
-About the Bootstrap, The American Statistician 69, 2015, section 3.2).
+Steps: each run gives the durations of its steady steps, without observers. The warm-up is left out;
+the first run of a call, on a cold machine, warms up twice as long. If each run has enough steps in
+which the gate's own observing took next to nothing, only those count. A GPU works in parallel with
+the host, so the delay by observing cannot be separated exactly.
 
-Method: each run gives the durations of its steady steps (warm-up left out, twice that of the first
-run of a call, which starts on a cold machine; observers outside the durations). A strict run and
-the default run beside it are a round; `bootstrap.py` makes the ratio and its interval. Where each
-run has enough steps in which the gate's own observing took next to nothing, only those count: a GPU
-works beside the host, and what observing delayed it by there cannot be told exactly.
-The control is one run over another of its own kind, default over default and strict over strict,
-either way round: where machines are noisy, that is not one either, and a cost inside that band is
-no finding. Runs go default, strict, strict, default, so that a speed that drifts favours no side;
-where the strict ones go beside each other for a while, steps of that while do not count. A cost
-counts as measured only when each strict run with the default run of its round lies outside the
-band, on one side. A cost outside `PLAUSIBLE` counts as implausible: something else than determinism
-changed the time of a step.
+Ratio: a strict run and the default run beside it are a round. Their ratio is free of what changed
+between rounds. The figure is the geometric mean of the rounds' ratios (`paired_ratio`). Runs go
+default, strict, strict, default, so that a drifting speed favours no side. Steps beside which a
+different run was going do not count.
+
+Interval: a two-level bootstrap, which draws rounds with replacement and, in each run of them, its
+steps (B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8.3). With few
+rounds the bootstrap is too narrow by sqrt((n - 1) / n), so it is widened by that factor (T.
+Hesterberg, What Teachers Should Know About the Bootstrap, The American Statistician 69, 2015,
+section 3.2).
+
+Control: one run over another of its own kind, default over default and strict over strict, in
+either direction. On noisy machines this ratio is not one either, and a cost within that band is no
+finding. A cost is measured only when each strict run, with the default run of its round, is outside
+the band on the same side. A cost outside `PLAUSIBLE` is implausible: something other than
+determinism changed the time of a step.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ Span = tuple[float, float]
 def timed_alone(
     runs: tuple[RunEvidence, ...], among: tuple[RunEvidence, ...], settings: CostSettings
 ) -> tuple[RunEvidence, ...]:
-    """The same runs with the timings of only those steps beside which no run of `among` went.
+    """Return the runs with only the timings of steps beside which no run of `among` was going.
 
-    Where enough are left, nor are those timed beside which one only started: an interpreter that
-    imports uses the same memory and caches. When steps were made is known from the clock at the end
-    of the first, and their durations.
+    If enough steps are left, those beside which a run was only starting are dropped too: an
+    interpreter that imports uses the same memory and caches. Only the clock at the end of the first
+    step and the durations are recorded, and the steps' times follow from them.
     """
     return tuple(
         _alone(run, [other for other in among if other is not run], settings) for run in runs
@@ -61,7 +63,7 @@ def _alone(run: RunEvidence, others: list[RunEvidence], settings: CostSettings) 
     if not going and not starting:
         return run
     if run.first_step_clock_seconds is None:
-        # without a clock nothing says when its steps were made
+        # Without a clock, nothing shows when its steps were made.
         return run.model_copy(update={"timings": Timings()}) if going else run
     timings = _outside(run, [*going, *starting])
     if len(timings) < settings.warmup_steps + settings.min_steps:
@@ -71,15 +73,16 @@ def _alone(run: RunEvidence, others: list[RunEvidence], settings: CostSettings) 
 
 def _outside(run: RunEvidence, beside: list[Span]) -> Timings:
     if not run.timings:
-        # a training of one step has no duration between two steps
+        # A training of one step has no duration between two steps.
         return run.timings
     durations = np.array(run.timings.seconds) + np.array(run.timings.harness_seconds)
-    # only durations are recorded: the ends follow from the first one, without a clock read per step
+    # Only durations are recorded, which saves a clock read per step. The ends follow from the first
+    # one.
     ends = np.cumsum([run.first_step_clock_seconds or 0.0, *durations[1:]])
     begins = ends - durations
     kept = np.ones(len(ends), np.bool_)
     for begun, ended in beside:
-        # as `_overlap`, of all steps
+        # The same test as `_overlap`, for all steps at once.
         kept &= np.maximum(begins, begun) >= np.minimum(ends, ended)
     return run.timings.chosen(kept.tolist())
 
@@ -90,7 +93,7 @@ def _going(run: RunEvidence) -> Span:
 
 
 def _starting(run: RunEvidence) -> Span:
-    """From the start of its process until it waited, or was let go."""
+    """Return the span from the start of a run's process until it waited or was released."""
     started = run.run.started_seconds or run.run.clock_seconds
     return started, min(started + run.ready_seconds, run.run.clock_seconds)
 
@@ -108,9 +111,9 @@ Seconds = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundOfRuns:
-    """The step durations in seconds of the runs that stood above and below the line in a round.
+    """The step durations in seconds of a round's runs, as numerator and denominator of a ratio.
 
-    Several runs on one side count by the geometric mean of their medians.
+    Several runs on one side count with the geometric mean of their medians.
     """
 
     over: tuple[Seconds, ...]
@@ -127,9 +130,9 @@ class Ratio:
 
 
 def paired_ratio(rounds: tuple[RoundOfRuns, ...], seed: int = 0) -> Ratio:
-    """The geometric mean of the rounds' ratios; the same input gives the same interval.
+    """Return the geometric mean of the rounds' ratios; equal input gives an equal interval.
 
-    Every duration must be positive; the caller has looked.
+    Every duration must be positive, which the caller checks.
     """
     generator = np.random.default_rng(seed)
     estimate = float(np.mean([_log_of(runs.over) - _log_of(runs.under) for runs in rounds]))
@@ -137,31 +140,31 @@ def paired_ratio(rounds: tuple[RoundOfRuns, ...], seed: int = 0) -> Ratio:
         [_drawn(runs.over, generator) - _drawn(runs.under, generator) for runs in rounds]
     )
     count = len(rounds)
-    # whole rounds are drawn: the arms of one share what the machine did then
+    # Draw whole rounds: the arms of one round share what the machine did at that time.
     chosen = generator.integers(count, size=(DRAWS, count))
     means = drawn[chosen, np.arange(DRAWS)[:, None]].mean(axis=1)
-    # the bootstrap's variance has n in its denominator where the sample's has n - 1
+    # The bootstrap's variance divides by n where the sample's divides by n - 1.
     widening = math.sqrt(count / (count - 1)) if count > 1 else 1.0
     low, high = np.percentile(means, INTERVAL)
     return Ratio(
         value=math.exp(estimate),
-        # never past the estimate: with few rounds all draws may lie on one side of it
+        # Never past the estimate: with few rounds all draws may be on one side of it.
         low=math.exp(estimate + min(0.0, float(low) - estimate) * widening),
         high=math.exp(estimate + max(0.0, float(high) - estimate) * widening),
     )
 
 
 def noise_band(controls: Iterable[Ratio]) -> float:
-    """How much equal work varies here, as a factor of at least one.
+    """Return how much equal work varies here, as a factor of at least one.
 
-    It holds in both directions: which of two equal runs came first means nothing. One without
-    controls: nothing is known then.
+    The band applies in both directions: which of two equal runs came first means nothing. Without
+    controls nothing is known, and the factor is one.
     """
     return max((max(control.high, 1 / control.low) for control in controls), default=1.0)
 
 
 def typical_seconds(runs: tuple[Seconds, ...]) -> float:
-    """The geometric mean of the runs' medians: of two sides, the quotient is `paired_ratio`."""
+    """Return the geometric mean of the runs' medians; two sides' quotient is `paired_ratio`."""
     return math.exp(_log_of(runs))
 
 
@@ -170,14 +173,14 @@ def _log_of(runs: tuple[Seconds, ...]) -> float:
 
 
 def _drawn(runs: tuple[Seconds, ...], generator: np.random.Generator) -> Seconds:
-    """Logarithms of resampled medians, shape (DRAWS,), the mean over the runs of one side."""
+    """Return logarithms of resampled medians, averaged over one side's runs, shape (DRAWS,)."""
     return np.asarray(np.mean([_medians(run, generator) for run in runs], axis=0))
 
 
 def _medians(run: Seconds, generator: np.random.Generator) -> Seconds:
-    # Beyond some thousand steps the median is known far better than rounds agree.
+    # With some thousand steps, the median is already known far better than rounds agree.
     steps = run[:MAX_STEPS]
-    # some draws at a time: of a long run, all of them together take a hundred megabytes
+    # Draw in portions: for a long run, all draws together take a hundred megabytes.
     at_a_time = min(DRAWS, NUMBERS_AT_A_TIME // len(steps))
     sizes = [min(at_a_time, DRAWS - first) for first in range(0, DRAWS, at_a_time)]
     samples = (generator.integers(len(steps), size=(n, len(steps)), dtype=np.int32) for n in sizes)
@@ -185,26 +188,27 @@ def _medians(run: Seconds, generator: np.random.Generator) -> Seconds:
     return np.log(medians)
 
 
-# of a step's time, the most that the harness may take in one that counts as undisturbed
+# The largest share of a step's time that the harness may take in an undisturbed step.
 UNDISTURBED = 0.02
-# as ratios: from half the time of a step to four times that
+# As ratios: from half the time of a step to four times that.
 PLAUSIBLE = (0.5, 4.0)
 
 
 def determinism_cost(
     strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...], settings: CostSettings
 ) -> DeterminismCost:
-    """The cost of strict mode on this workload, or why it cannot be measured.
+    """Return the cost of strict mode on this workload, or why it cannot be measured.
 
-    `strict[i]` and `default[i]` are a round; steps beside which another run went do not count.
+    `strict[i]` and `default[i]` are a round. Steps beside which a different run was going do not
+    count.
     """
     whole = (*strict, *default)
     strict, default = (timed_alone(runs, whole, settings) for runs in (strict, default))
     memory = memory_ratio(strict, default)
-    # one default run has no other of its kind, so nothing says what this machine does by itself
+    # A single default run has no control, so the noise of this machine is unknown.
     if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two runs
         return _not_measurable("too few runs in default mode", memory, 0)
-    # the very first run of the call starts on a cold machine
+    # The first run of the call starts on a cold machine.
     coldest = min(whole, key=lambda run: run.run.begun_seconds).run.label
     arms = [_steady_runs(runs, settings, coldest) for runs in (strict, default)]
     shortest = min(len(run) for arm in arms for run in arm)
@@ -240,7 +244,7 @@ def determinism_cost(
 
 
 def judged_ratio(ratio: float, inconclusive: str) -> tuple[CostState, str]:
-    """How much a ratio means, and why no more; `inconclusive` says what speaks against it."""
+    """Return how reliable a ratio is and why; `inconclusive` is a known objection, or ""."""
     if inconclusive:
         return CostState.INCONCLUSIVE, inconclusive
     low, high = PLAUSIBLE
@@ -258,9 +262,9 @@ def too_few_steps(
     settings: CostSettings,
     least: int,
 ) -> str:
-    """Why steps are missing: the runs are too short, or too many steps had another run beside them.
+    """Return why steps are missing: the runs are too short, or too often ran side by side.
 
-    `alone` are the runs of `whole` with only those steps that ran alone.
+    `alone` are the runs of `whole` with only the steps that ran alone.
     """
     steps = min(len(steady(run, settings.warmup_steps)) for run in whole)
     if steps < least:
@@ -280,8 +284,9 @@ def _steady_runs(
     coldest: str,
     harness_share: float | None = None,
 ) -> list[Seconds]:
-    """The steady steps of each run; the coldest warms up twice as long, where it can."""
-    # the first steps compile, allocate and fill caches: a price of starting and not of training
+    """Return each run's steady steps; the coldest warms up twice as long if it is long enough."""
+    # The first steps compile, allocate and fill caches: that is the cost of starting, not of
+    # training.
     durations = [steady(run, settings.warmup_steps, harness_share) for run in runs]
     if runs[0].run.label == coldest:
         warmer = steady(runs[0], 2 * settings.warmup_steps, harness_share)
@@ -290,13 +295,13 @@ def _steady_runs(
 
 
 def _controls(arms: list[list[Seconds]]) -> list[Ratio]:
-    """One half of the runs of an arm over the other half, for each arm that has two."""
+    """Return one half of an arm's runs over the other half, for each arm with at least two runs."""
     halves = [(arm[: len(arm) // 2], arm[len(arm) // 2 :]) for arm in arms if len(arm) > 1]
     return [paired_ratio((RoundOfRuns(over=tuple(a), under=tuple(b)),)) for a, b in halves]
 
 
 def _on_one_side(ratios: tuple[Ratio, ...], band: float) -> bool:
-    """Whether all intervals lie outside the band, above it or below it."""
+    """Return whether all intervals are outside the band, and all on the same side."""
     return all(ratio.low > band for ratio in ratios) or all(
         ratio.high < 1 / band for ratio in ratios
     )
@@ -309,17 +314,17 @@ def _not_measurable(reason: str, memory: float | None, steps: int) -> Determinis
 
 
 def steady(run: RunEvidence, warmup_steps: int, harness_share: float | None = None) -> Seconds:
-    """Durations in seconds of the steps after the warm-up, shape (steps,).
+    """Return the durations in seconds of the steps after the warm-up, shape (steps,).
 
-    With a `harness_share`, without those in which the harness's own work took more than that share
-    of the step's time.
+    With `harness_share`, steps are left out in which the harness took more than that share of the
+    time.
     """
     later = _later_steps(run, warmup_steps, harness_share)
     return np.array(later.seconds, np.float64)
 
 
 def steady_steps(runs: tuple[RunEvidence, ...], settings: CostSettings) -> list[Timings]:
-    """The steps of each run after the warm-up: undisturbed ones where each run has enough."""
+    """Return each run's steps after the warm-up: undisturbed ones if each run has enough."""
     undisturbed = [_later_steps(run, settings.warmup_steps, UNDISTURBED) for run in runs]
     if min(map(len, undisturbed), default=0) >= settings.min_steps / 2:
         return undisturbed
@@ -335,8 +340,9 @@ def _later_steps(run: RunEvidence, warmup_steps: int, harness_share: float | Non
 
 
 def memory_ratio(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> float | None:
-    """Peak memory, strict over default: the device's when one was used, else the process's."""
-    # all or none: a ratio of device memory over host memory means nothing
+    """Return peak memory, strict over default: the device's if one was used, else the process's."""
+    # Device memory counts only if every run used it: a ratio of device to host memory means
+    # nothing.
     on_device = all(run.device_memory_bytes > 0 for run in (*strict, *default))
     peaks = [
         [run.device_memory_bytes if on_device else run.peak_memory_bytes for run in runs]

@@ -1,7 +1,7 @@
 """Prices from the rounds of `repro-gate cost`, and the minimal sufficient set of knobs.
 
-Greedy, since the sets number two to the power of the knobs and each trial is a pair of trainings:
-the set found is minimal in the order of cost, not proven to be the best of all.
+The search is greedy. There are two to the power of the knobs possible sets, and each trial is a
+pair of trainings. The set is minimal in the order of cost, but not proven to be the best of all.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ Arms = Mapping[str, tuple[RunEvidence, ...]]
 
 
 def shortest_run(arms: Arms, settings: CostSettings) -> int:
-    """Steady steps of the shortest run."""
+    """Return the number of steady steps of the shortest run."""
     return min(len(steady(run, settings.warmup_steps)) for runs in arms.values() for run in runs)
 
 
 def control_price(arms: Arms, names: tuple[str, str], settings: CostSettings) -> Price:
-    """The second default run of each round over the first: what this machine does by itself."""
+    """Return the second default run of each round over the first: the noise of this machine."""
+    # The control itself has no control to be compared with.
     return _price(arms, (names[1], (names[0],)), settings, None)
 
 
 def arm_price(
     arms: Arms, arm: str, over: tuple[str, ...], settings: CostSettings, control: Price
 ) -> Price:
-    """One arm over one or several others of the same rounds.
+    """Return the price of one arm over one or several others of the same rounds.
 
-    `measured` only when the whole interval lies outside the control's, taken symmetrically: which
-    of two equal runs came first means nothing.
+    It is `measured` only when its whole interval is outside the control's. The control is applied
+    in both directions, because which of two equal runs came first means nothing.
     """
     return _price(arms, (arm, over), settings, control)
 
@@ -106,7 +107,7 @@ def _why_inconclusive(rounds: int, ratio: Ratio, control: Price | None) -> str:
 def arm_figures(
     name: str, knobs: tuple[str, ...], runs: tuple[RunEvidence, ...], settings: CostSettings
 ) -> ArmFigures:
-    """What is typical of the runs of an arm, and whether they gave one result."""
+    """Return the typical figures of an arm's runs, and how many distinct results they gave."""
     timed = [steady(run, settings.warmup_steps) for run in runs]
     timed = [seconds for seconds in timed if len(seconds) and np.median(seconds) > 0]
     starts = [run.first_step_seconds for run in runs if run.first_step_seconds is not None]
@@ -127,7 +128,7 @@ Test = Callable[[KnobSet], bool]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Search:
-    """The set found, what was taken out, what could not be, and whether the last run agreed."""
+    """The set that was found, the dropped and needed knobs, and whether a last run agreed."""
 
     knobs: KnobSet
     dropped: tuple[PricedKnob, ...]
@@ -136,19 +137,20 @@ class Search:
 
 
 def removal_order(prices: dict[PricedKnob, Price]) -> tuple[PricedKnob, ...]:
-    """The knobs that seem to cost anything, costliest first.
+    """Return the knobs that seem to cost anything, most expensive first.
 
-    A knob that speeds the training up, or cannot be priced, stays: nothing is gained without it.
+    A knob that speeds up the training, or has no price, stays: removing it gains nothing.
     """
     costs = {knob: price.ratio for knob, price in prices.items() if price.ratio is not None}
     costly = [knob for knob, ratio in costs.items() if ratio > 1]
+    # The name breaks ties, so that equal prices give one order.
     return tuple(sorted(costly, key=lambda knob: (-costs[knob], knob.value)))
 
 
 def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, verify: Test) -> Search:
-    """Remove one knob after the other where the rest still repeats; restore what fails.
+    """Remove one knob after the other while the rest still repeats; restore a knob that is needed.
 
-    `equal` says whether runs of a set agree, `verify` whether one more run of it does.
+    `equal` says whether runs of a set agree, `verify` whether one further run does.
     """
     current, dropped, needed = start, list[PricedKnob](), list[PricedKnob]()
     for knob in order:
@@ -157,8 +159,9 @@ def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, veri
             dropped.append(knob)
         else:
             needed.append(knob)
+    # Each removal was tested on its own set; one more run tests the final set again.
     verified = verify(current)
-    # the last one taken out is put back first: it was the cheapest, and so the least is lost
+    # Restore the knob that was removed last: it was the least expensive, so the least is lost.
     while not verified and dropped:
         knob = dropped.pop()
         needed.append(knob)
@@ -170,7 +173,7 @@ def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, veri
 def knob_fate(
     knob: PricedKnob, price: Price | None, search: Search | None, *, on: bool
 ) -> KnobPrice:
-    """A knob's row: its cost, what became of it and why; `on` says whether strict mode has it."""
+    """Return a knob's row: its cost, what became of it and why; `on`: strict mode sets it."""
     if price is None:
         state, reason = KnobState.NOT_APPLICABLE, "no GPU was used"
     elif not on:

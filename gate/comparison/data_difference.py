@@ -1,4 +1,4 @@
-"""Where two files of one name first differ: a tensor and its element, a row, or a byte."""
+"""Find where two files of one name first differ: a tensor and its element, a row, or a byte."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ STATES: Final = (".npy", ".npz", ".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 ROWS: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".json")
 MAX_BYTES: Final = 2**40
 CHUNK_BYTES: Final = 1024 * 1024
-# of a line that has no end: such a file is no text
+# The longest line read at once. A file with a longer line is not text.
 MAX_LINE: Final = 16 * 1024 * 1024
 
 
 def first_difference(files: Files, expected: Path, observed: Path) -> str:
-    """Where the second file leaves the first, in a few words; empty where they are equal.
+    """Return in a few words where the second file first differs; "" if the files are equal.
 
-    By what the name's ending says the file is, as far as it can be read as that.
+    The name's suffix decides how the file is read. If it cannot be read that way, bytes are
+    compared.
     """
     ending = expected.suffix.lower()
     if ending in STATES:
         try:
             return _in_state(files, expected, observed)
         except (EvidenceError, StorageError):
-            # what cannot be read as a state has bytes all the same
+            # A file that cannot be read as a state still has bytes to compare.
             return _byte(files, expected, observed)
     return _row(files, expected, observed) if ending in ROWS else _byte(files, expected, observed)
 
@@ -43,7 +44,7 @@ def _in_state(files: Files, first: Path, second: Path) -> str:
         open_state(files, second, second.name, max_bytes=MAX_BYTES) as right,
     ):
         differences = compare_states(left, right, exclusions=(), max_bytes=MAX_BYTES).differences
-    # those of a file by name: the order of the worst first would name another one each time
+    # Choose by name: choosing the worst would name a different tensor each time.
     return _named(min(differences, key=lambda leaf: leaf.path)) if differences else ""
 
 

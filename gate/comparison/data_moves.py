@@ -1,4 +1,4 @@
-"""Which data sets are not as they were recorded, how much of each moved, and in which numbers."""
+"""Find which data sets differ from the recorded ones, how much moved, and in which numbers."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from gate.data.declared import Listing
 from gate.text.untrusted_text import MAX_SHOWN, bytes_of_shown
 
 MAX_NUMBERS: Final = 6
-# of a name from the data in a sentence of at most 300
+# The most characters of a name from the data, in a sentence of at most 300.
 MAX_QUOTED: Final = 80
-# the longest escape of one character: a shown name within that of the limit may have been cut
+# A shown name this close to the limit may have been cut, because an escaped character takes up to
+# this much more.
 CUT: Final = MAX_SHOWN - 4 * 4
 LARGEST_PLAIN: Final = 15
 SMALLEST_PLAIN: Final = -5
 EXACT_DIGITS: Final = 17
 SAME: Final = 1e-12
-# of what two rounded numbers are apart
+# The relative error that rounding may make in the distance of two numbers.
 DISTANCE_ERROR: Final = 0.1
 
 
 def data_moves(
     before: DataSets, after: DataSets, listings: Mapping[str, Listing] | None = None
 ) -> DataMoves:
-    """The data sets that are new, gone or not as they were, by their names.
+    """Return the data sets that are new, gone or different, in the order of their names.
 
-    `listings` are those of `after`: with them the new files are cut into the recorded parts, so
-    that an inserted file moves one part; without them, parts count where they were cut so before. A
-    pair of which one was only sampled moved where counts, sizes or names tell it.
+    `listings` are those of `after`. With them, new files are cut into the recorded parts, so that
+    an inserted file moves only one part. Without them, parts count only if both sides were cut
+    alike. If only one side was sampled, the data moved only where counts, sizes or names show it.
     """
     left, right = _by_name(before), _by_name(after)
     moves = []
@@ -51,7 +52,7 @@ def _by_name(sets: DataSets) -> dict[str, DataSet]:
 
 
 def _comparable(old: DataSet, new: DataSet) -> bool:
-    """Whether both digests cover the same: a sample of a few files is all of them."""
+    """Return whether both digests cover the same: for few files, a sample is all of them."""
     return old.sampled is new.sampled or all(
         side.files <= MIN_SAMPLED for side in (old, new) if side.sampled
     )
@@ -86,7 +87,7 @@ def _move(old: DataSet, new: DataSet, listing: Listing | None) -> DataMove:
         numbers=tuple(islice(dict.fromkeys(_numbers(old, new)), MAX_NUMBERS)),
     )
     if not _comparable(old, new):
-        # a line with a digest and one with a size differ without a change
+        # A line with a digest and a line with a size differ even without a change.
         return move.model_copy(update={"first": ""})
     if _one_each(old) and _one_each(new):
         names = _moved_names(old, new)
@@ -101,9 +102,9 @@ def _move(old: DataSet, new: DataSet, listing: Listing | None) -> DataMove:
 
 
 def _cut_alike(old: DataSet, new: DataSet) -> bool:
-    """Whether no two new parts begin within one recorded part: a count of parts means something."""
+    """Return whether no two new parts begin in one recorded part, so that counts are meaningful."""
     firsts = [bytes_of_shown(first) for first in _firsts(old)]
-    # what stands before the first belongs to the first
+    # Files that sort before the first recorded part belong to that part.
     places = [max(1, bisect_right(firsts, bytes_of_shown(first))) for first in _firsts(new)]
     return all(left < right for left, right in pairwise(places))
 
@@ -113,7 +114,7 @@ def _firsts(data_set: DataSet) -> tuple[str, ...]:
 
 
 def _one_each(data_set: DataSet) -> bool:
-    """Whether each file has a part of its own, and a name that is whole."""
+    """Return whether each file has its own part, and no name was cut."""
     firsts = _firsts(data_set)
     return (
         len(set(firsts)) == len(firsts) == data_set.files > 0
@@ -123,7 +124,7 @@ def _one_each(data_set: DataSet) -> bool:
 
 
 def _moved_names(old: DataSet, new: DataSet) -> list[str]:
-    """Of files that changed, are new or are gone, in the order of their bytes."""
+    """Return the names of files that changed, are new or are gone, sorted by their bytes."""
     left = {part.first: part.sha256 for part in old.parts}
     right = {part.first: part.sha256 for part in new.parts}
     moved = (name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
@@ -131,7 +132,7 @@ def _moved_names(old: DataSet, new: DataSet) -> list[str]:
 
 
 def _first_unlike(old: Sequence[DataPart], new: Sequence[DataPart]) -> str:
-    """Where the first part that moved begins; what stands before it is as it was."""
+    """Return where the first moved part begins; everything before it is unchanged."""
     for left, right in zip_longest(old, new):
         if left != right:
             return min((part.first for part in (left, right) if part), key=bytes_of_shown)
@@ -139,7 +140,7 @@ def _first_unlike(old: Sequence[DataPart], new: Sequence[DataPart]) -> str:
 
 
 def _numbers(old: DataSet, new: DataSet) -> Iterator[str]:
-    """Sentences about counts and statistics that moved, the most telling first."""
+    """Yield sentences on counts and statistics that moved, the most informative first."""
     if old.files != new.files:
         yield f"{old.files:,} → {new.files:,} files"
     left = {(statistic.format, statistic.name): statistic for statistic in old.statistics}
@@ -148,7 +149,7 @@ def _numbers(old: DataSet, new: DataSet) -> Iterator[str]:
     named = len(left.keys() | right.keys()) > 1
     for tell in (_rows, _mean, _nan_share, _classes, _deviation):
         for pair in pairs:
-            # all columns of a table have the same rows: report them once
+            # All columns of a table have the same number of rows, so report it once.
             own = named and not (tell is _rows and pair[0].format in {"csv", "jsonl"})
             about = f"{_quoted(pair[0].name)} " if own and pair[0].name else ""
             yield from (f"{about}{text}" for text in tell(*pair))
@@ -165,7 +166,7 @@ def _rows(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
 
 
 def _read_alike(old: DataStatistics, new: DataStatistics) -> bool:
-    """Whether the numbers are of the same share: all rows of both, or the first ones of both."""
+    """Return whether both statistics cover all rows, or both only the first ones."""
     return (old.rows_read < old.rows) is (new.rows_read < new.rows)
 
 
@@ -196,21 +197,21 @@ def _classes(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
 
 
 def _number(what: str, old: float | None, new: float | None) -> Iterator[str]:
-    # sums come out otherwise in the last digits on another processor
+    # Sums differ in the last digits on a different processor.
     if old is not None and new is not None and not math.isclose(old, new, rel_tol=SAME):
         before, after = _unlike(old, new, 3)
         yield f"{what} {before} → {after}"
 
 
 def _unlike(old: float, new: float, digits: int) -> tuple[str, str]:
-    """Both rounded to `digits` significant digits, or to as many as show how far apart they are."""
+    """Round both to `digits` significant digits, or to as many as show their distance."""
     for enough in range(digits, EXACT_DIGITS):
         left, right = _rounded(old, enough), _rounded(new, enough)
-        # halves: the distance of two doubles may be none
+        # Take halves: the distance of two doubles may overflow.
         shown = _value(right) / 2 - _value(left) / 2
         if left != right and math.isclose(shown, new / 2 - old / 2, rel_tol=DISTANCE_ERROR):
             return left, right
-    # 17 digits tell any two doubles apart (IEEE 754-2019, 5.12.2)
+    # 17 digits distinguish any two doubles (IEEE 754-2019, 5.12.2).
     return _rounded(old, EXACT_DIGITS), _rounded(new, EXACT_DIGITS)
 
 

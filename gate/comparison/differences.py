@@ -1,4 +1,4 @@
-"""Differences, as values: what was compared, and what was not the same."""
+"""The records of a comparison: what was compared, and what differs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from gate.settings.levels import Derivation
 from gate.text.document import Document, Timestamp
 
-# Parts of the environment that come with what is installed, and not with the machine.
+# Parts of the environment that belong to installed software rather than to the machine.
 SOFTWARE_PARTS = frozenset(
     ("packages", "python", "torch", "numpy", "cuda", "cudnn", "cublas", "nccl")
 )
@@ -22,20 +22,20 @@ OF_RANK: Final = " (rank "
 
 
 def metric_of_rank(name: str, rank: int) -> str:
-    """What a metric of one rank is called among those of all: `loss (rank 1)`; rank 0's stays."""
+    """Return a metric's name among all ranks', such as `loss (rank 1)`; rank 0's is plain."""
     return f"{name}{OF_RANK}{rank})" if rank else name
 
 
 def without_rank(name: str) -> str:
-    """The name that a metric has in its own rank."""
+    """Return the name that a metric has in its own rank."""
     return name.partition(OF_RANK)[0]
 
 
 class MetricDelta(Document):
-    """One metric at one step, expected and observed.
+    """The difference of one metric at one step.
 
     `absolute` and `relative` are None where float64 has no finite number for them. `better` says
-    whether it moved in the direction that the tolerance calls better; None where it names none.
+    whether the metric moved in the direction that its tolerance prefers, None without a direction.
     """
 
     metric: str
@@ -59,9 +59,9 @@ class SeriesFaultKind(StrEnum):
 
 
 class SeriesFault(Document):
-    """A metric that only one side has, has in another type, or has at other steps.
+    """A metric that only one side has, or whose type or steps differ between the sides.
 
-    `first_step` is the first of its own steps that has no partner; None for another type.
+    `first_step` is the first of its own steps without a partner, None for a different type.
     """
 
     metric: str
@@ -71,7 +71,7 @@ class SeriesFault(Document):
 
 
 class StepFaultKind(StrEnum):
-    """What is not the same about the optimizer steps."""
+    """What differs between the optimizer steps of two results."""
 
     COUNT = "count"
     ALGORITHM = "algorithm"
@@ -80,14 +80,14 @@ class StepFaultKind(StrEnum):
 
 
 class StepFault(Document):
-    """Something about the optimizer steps that is not the same; `message` is for a reader."""
+    """A difference between the optimizer steps of two results; `message` is for a reader."""
 
     kind: StepFaultKind
     message: str
 
 
 class TensorChange(StrEnum):
-    """How a tensor differs: `retyped` is another type or shape, `changed` other values."""
+    """How a tensor differs: `retyped` means type or shape, `changed` means values."""
 
     CHANGED = "changed"
     RETYPED = "retyped"
@@ -99,11 +99,11 @@ ON_ONE_SIDE: Final = frozenset((TensorChange.MISSING, TensorChange.EXTRA))
 
 
 class TensorDelta(Document):
-    """One tensor that is not the same.
+    """A tensor that differs.
 
-    `weight` says that it is a weight or a buffer of the model. `distance` is how far it moved,
-    estimated: the norm of the difference over the larger norm; None where that cannot be known.
-    `limit` is what the settings allow, None where they set none.
+    `weight`: it is a weight or buffer of the model. `distance` estimates how far it moved: the norm
+    of the difference divided by the larger norm, None where unknown. `limit` is what the settings
+    allow, None where they set no limit.
     """
 
     name: str
@@ -116,25 +116,26 @@ class TensorDelta(Document):
 
     @property
     def beyond(self) -> bool:
-        """Whether it is outside its limit; a distance that is not known is."""
+        """Whether the tensor is outside its limit; an unknown distance is outside."""
         if self.limit is None:
             return False
-        # other bits are a difference, however small
+        # Different bits are a difference, however small.
         return self.limit == 0 or self.distance is None or self.distance > self.limit
 
 
 class OptimizerSettingChange(Document):
-    """A setting of an optimizer, such as `lr`, that differs, or the class that it is of.
+    """A changed setting of an optimizer, such as `lr`, or its changed class.
 
-    `step` is the first at which it is known to differ, None where only the ends do; `equal_until`
-    is the last before it at which it was equal. `before` and `after` are short decimal numbers,
-    empty where it is none or is not known: those at that step, or where torch's scheduler moves a
-    learning rate those that the scheduler was given. `revert_to` is the number to set again, empty
-    where none is known. `scheduled`: it moves from step to step, and what the script sets is not
-    known; `factor` is then what it is multiplied by at every step, empty where nothing fits.
-    `configured` is the value of the training's configuration that changed from the same number to
-    the same number, and where it is; empty where none or several did. `alone`: the training has no
-    other optimizer, so a reader needs no number of it.
+    `step` is the first step at which it is known to differ, None where only the end states do.
+    `equal_until` is the last earlier step at which it was equal. `before` and `after` are short
+    decimal numbers at that step, empty where not numeric or unknown. If torch's scheduler moves a
+    learning rate, they are the numbers that the scheduler was given. `revert_to` is the number to
+    set again, empty where unknown.
+
+    `scheduled`: the setting moves from step to step, and what the script set is not known. `factor`
+    is then the constant ratio of the two sides, empty where none fits. `configured` names the value
+    of the training's configuration that changed between the same two numbers, empty where none or
+    several did. `alone`: the training has no other optimizer, so a reader needs no number.
     """
 
     optimizer: int
@@ -151,14 +152,14 @@ class OptimizerSettingChange(Document):
 
     @property
     def of_optimizer(self) -> str:
-        """` of optimizer 1`, to be put behind a name; empty where there is no other one."""
+        """A suffix such as ` of optimizer 1`; empty where there is only one optimizer."""
         return "" if self.alone else f" of optimizer {self.optimizer}"
 
 
 class OtherSetting(Document):
-    """A setting of the training that an entry was recorded with another value of, as JSON.
+    """A training setting whose value in an entry differs from the value here, as JSON.
 
-    `before` is the entry's, empty where it has none, and `after` is the one here.
+    `before` is the entry's value, empty where it has none. `after` is the value here.
     """
 
     key: str
@@ -167,7 +168,7 @@ class OtherSetting(Document):
 
 
 class WorkKind(StrEnum):
-    """What a step works on, of what the settings of a run set."""
+    """The amounts of work in a step that settings of a run decide."""
 
     SAMPLES = "samples"
     ROWS = "rows"
@@ -176,10 +177,11 @@ class WorkKind(StrEnum):
 
 
 class WorkChange(Document):
-    """Another number of samples or backward passes in a step: the first one, or in `every` step.
+    """A changed amount of work; `every` says that all steps changed as `step`, the first one, did.
 
-    Rows are the first dimension of the model's input, where no DataLoader counts samples. Of turns,
-    `before` and `after` count the steps that optimizer 0 had made when `optimizer` made this one.
+    `WorkKind.ROWS` is the first dimension of the model's input, for trainings without a DataLoader
+    that counts samples. For `WorkKind.TURNS`, `before` and `after` count the steps that optimizer 0
+    had made when `optimizer` made this one.
     """
 
     kind: WorkKind
@@ -191,11 +193,11 @@ class WorkChange(Document):
 
 
 class EnvironmentChange(Document):
-    """One part of the environment that moved; `details` names what of it, where that is known.
+    """A part of the environment that moved; `details` names what moved in it, where that is known.
 
-    Of packages these are those that count, of `installed` ones here; `pins` are the former versions
-    as pip takes them. With `imports_known` they
-    count because the training imported them, then or now.
+    For packages, `details` are those that count, and `installed` is the number installed here.
+    `pins` are the former versions in pip's notation. `imports_known`: these packages count because
+    the training imported them on one of the sides.
     """
 
     part: str
@@ -209,7 +211,7 @@ class EnvironmentChange(Document):
 
     @property
     def described(self) -> tuple[str, ...]:
-        """What moved, each by name: two digests help nobody."""
+        """What moved, by name where names are known: two digests help nobody."""
         if self.details:
             return self.details
         if DIGEST.fullmatch(self.observed):
@@ -218,7 +220,7 @@ class EnvironmentChange(Document):
 
     @property
     def share(self) -> str:
-        """Of packages, how many moved: `2 of 54 packages; both imported`; else empty."""
+        """How many packages moved, such as `2 of 54 packages; both imported`; else empty."""
         if not self.installed:
             return ""
         moved = len(self.details)
@@ -228,10 +230,11 @@ class EnvironmentChange(Document):
 
 
 class FingerprintDifference(Document):
-    """A fingerprint of digests that differs: from which step on, and what was seen of it before.
+    """A fingerprint that differs, and from which step on.
 
-    `equal_until` is the last step at which it was observed and still equal, `first_step` the first
-    at which it was observed and differs; with thinned observation others may be in between.
+    `equal_until` is the last step at which it was observed and equal. `first_step` is the first at
+    which it was observed and different. With a sampling interval, steps in between were not
+    observed.
     """
 
     fingerprint: str
@@ -242,8 +245,8 @@ class FingerprintDifference(Document):
 class LeastChange(Document):
     """The smallest change that a tolerance would have caught, and where.
 
-    `share` is that part of the metric's value there, `absolute` the same in the metric's unit: any
-    change above it is outside.
+    `share` is relative to the metric's value there, `absolute` in the metric's unit. Any larger
+    change is outside the tolerance.
     """
 
     metric: str
@@ -255,11 +258,11 @@ class LeastChange(Document):
 class ToleranceUse(Document):
     """What a tolerance of the settings does for the metrics of a run.
 
-    `limits` are those that it sets, for a reader; `one_sided` says that a better metric passes.
-    `metrics` are those of which it decides a step, `shadowed` says that earlier ones decide all of
-    its steps, `named` that a metric has its name. `least` is taken over all points that it judges;
-    None where it judges none, or every value is zero. `misfit` says why its limit is not what it
-    was derived to be, or is empty.
+    `limits` are its limits in words. `one_sided`: a better metric passes. `metrics` are the metrics
+    for which it decides a step. `shadowed`: earlier tolerances decide all of its steps. `named`:
+    its pattern matches a metric. `least` covers all points that it judges, None where it judges
+    none or every value is zero. `misfit` says why the limit differs from what it was derived to be,
+    or is empty.
     """
 
     pattern: str
@@ -274,12 +277,12 @@ class ToleranceUse(Document):
     misfit: str
 
 
-# the side of a comparison that is an entry of the committed baseline, not a run
+# The name of the side that is an entry of the committed baseline instead of a run.
 BASELINE_SIDE: Final = "baseline"
 
 
 class EventKind(StrEnum):
-    """What differs first, in the order in which one causes the next within a step."""
+    """What differs first, in causal order: within a step an earlier kind can cause a later one."""
 
     ENVIRONMENT = "environment"
     STEPS = "steps"
@@ -306,9 +309,9 @@ class EventKind(StrEnum):
 class Event(Document):
     """Where one thing first differs.
 
-    `step` is the optimizer step; None for the end state, and for a metric that counts something
-    else, whose own number is `own_step`. `equal_until` is the last optimizer step at which it was
-    seen and still equal.
+    `step` is the optimizer step. It is None for the end state, and for a metric that counts
+    something else; `own_step` is then the metric's own number. `equal_until` is the last optimizer
+    step at which the thing was observed and equal.
     """
 
     kind: EventKind
@@ -319,14 +322,14 @@ class Event(Document):
 
     @property
     def where(self) -> str:
-        """When, for a reader: the number that stands beside it in its own source."""
+        """A phrase for when it differs, with the number that its original source shows."""
         if self.own_step is not None and self.own_step != self.step:
             return f"at its step {self.own_step}"
         return "at the end" if self.step is None else f"at step {self.step}"
 
 
 class RankDifference(Document):
-    """One rank of several that differs, and where it first does."""
+    """A rank that differs, and its first difference."""
 
     rank: int
     first: Event
@@ -335,19 +338,20 @@ class RankDifference(Document):
 class Comparison(Document):
     """All differences between two results.
 
-    `events` says where each thing first differs, earliest first, causes before what they cause; it
-    decides nothing: a random state may move without any number following. `fingerprints` holds the
-    same for the fingerprints, `compared_fingerprints` names those that both sides observed.
+    `events` says where each thing first differs: earliest first, causes before effects. It only
+    explains and decides nothing, because a random state may move without any number following.
+    `fingerprints` are the differing fingerprints. `compared_fingerprints` names those that both
+    sides observed.
 
-    `packages_aside` names installed packages that moved and count for nothing: no training imported
-    them, or the settings ignore them.
+    `compared_points` and `compared_tensors` count what was compared: if nothing was, the results
+    are never equal (T4). `packages_aside` names installed packages that moved and are ignored,
+    because no training imported them or the settings ignore them.
 
-    `compared_points` and `compared_tensors` count what was looked at: nothing compared is never
-    equal. `ranks_apart` are the ranks that differ, earliest first, and `first_ranks` those of them
-    that do so first, empty where all ranks do or only one trained.
+    `ranks_apart` are the ranks that differ, earliest first. `first_ranks` are those that differ
+    first, empty if all ranks do or only one trained.
 
-    `unrecorded_from` is the step behind the last one at which both sides have the fingerprints
-    that come before the first divergence, so that it may begin there; None where none is missing.
+    `unrecorded_from` is the step after the last one at which both sides have all fingerprints that
+    precede the first divergence. The divergence may have begun there. None where none is missing.
     """
 
     expected: str
@@ -374,17 +378,17 @@ class Comparison(Document):
 
     @property
     def tensors_in_both(self) -> int:
-        """How many tensors that both sides have differ."""
+        """The number of differing tensors that both sides have."""
         return len(self.tensors) - self.tensors_on_one_side
 
     @property
     def tensors_on_one_side(self) -> int:
-        """How many tensors only one side has."""
+        """The number of tensors that only one side has."""
         return sum(tensor.kind in ON_ONE_SIDE for tensor in self.tensors)
 
     @property
     def something_compared(self) -> bool:
-        """Whether there was anything to compare at all."""
+        """Whether both numbers and tensors were compared."""
         return self.compared_points > 0 and self.compared_tensors > 0
 
     @property
@@ -399,25 +403,25 @@ class Comparison(Document):
 
     @property
     def differs(self) -> bool:
-        """Whether any number, step or tensor is not the same, missing ones included."""
+        """Whether any number, step or tensor differs or is missing."""
         return bool(self.metrics or self.series or self.tensors or self.step_faults)
 
     @property
     def numerically_equal(self) -> bool:
-        """Whether every number, step digest and tensor is the same, bit for bit."""
-        # both: an empty comparison has no difference either
+        """Whether every number, step digest and tensor is equal, bit for bit."""
+        # Both conditions matter: an empty comparison has no difference either (T4).
         return self.something_compared and not self.differs
 
     @property
     def retyped(self) -> tuple[TensorDelta, ...]:
-        """Tensors of another type or shape: outside, whatever the tolerance."""
+        """Tensors of a different type or shape, which no tolerance covers."""
         return tuple(delta for delta in self.tensors if delta.kind is TensorChange.RETYPED)
 
     @property
     def comparable(self) -> bool:
-        """Whether the same metrics and tensors exist at the same steps on both sides."""
-        # another type or shape is comparable and differs;
-        # what one side lacks cannot be compared at all
+        """Whether both sides have the same metrics and tensors at the same steps."""
+        # A different type or shape is comparable and differs. What one side lacks cannot be
+        # compared.
         one_sided = {TensorChange.MISSING, TensorChange.EXTRA}
         return (
             self.something_compared
@@ -428,12 +432,13 @@ class Comparison(Document):
 
     @property
     def metrics_within(self) -> bool:
-        """Whether every metric is inside its tolerance; whether that is enough is decided later."""
+        """Whether every metric is within its tolerance; the decision asks for more than that."""
+        # Without `comparable`, a missing metric would count as within tolerance.
         return self.comparable and all(delta.within for delta in self.metrics)
 
     @property
     def farthest_tensor(self) -> TensorDelta | None:
-        """The weight or buffer that moved farthest; one whose distance is not known goes last."""
+        """The weight or buffer that moved farthest; unknown distances count as zero."""
         weights = [
             delta for delta in self.tensors if delta.weight and delta.kind is TensorChange.CHANGED
         ]
@@ -443,14 +448,14 @@ class Comparison(Document):
     def first_tensor_beyond(self) -> TensorDelta | None:
         """The tensor that is farthest outside its limit."""
         beyond = [delta for delta in self.tensors if delta.beyond]
-        # what has no distance cannot be said to be near
+        # An unknown distance is outside too, but counts as zero here: a known distance goes first.
         return max(beyond, key=lambda delta: delta.distance or 0.0, default=None)
 
     @property
     def first_outside(self) -> MetricDelta | None:
-        """The number outside its tolerance that comes first in the order of events."""
+        """The number outside its tolerance whose metric comes first in the order of events."""
         outside = [delta for delta in self.metrics if not delta.within]
-        # the order of events and not of steps: metrics may count other things than steps
+        # The order of events rather than of steps: a metric may count something other than steps.
         order = {event.name: place for place, event in enumerate(self.events)}
         last = len(order)
         return min(
@@ -459,7 +464,7 @@ class Comparison(Document):
 
     @property
     def moved(self) -> tuple[str, ...]:
-        """What of the environment moved, each once and by name."""
+        """What moved in the environment, each part once and by name."""
         return tuple(
             dict.fromkeys(words for change in self.environment for words in change.described)
         )
@@ -471,20 +476,20 @@ class Comparison(Document):
 
     @property
     def software_moved(self) -> bool:
-        """Whether a part moved that a pull request can bring, and that its base then runs with."""
+        """Whether software moved that a pull request may install; its base then gets it too."""
         return any(change.part in SOFTWARE_PARTS for change in self.environment)
 
     @property
     def comparable_environment(self) -> bool:
-        """Whether only parts moved that the settings allow to move."""
+        """Whether all parts that moved are allowed to move by the settings."""
         return all(change.comparable for change in self.environment)
 
 
 class CostState(StrEnum):
-    """How much a cost figure means.
+    """How reliable a cost figure is.
 
-    `implausible` is a figure outside what determinism can be expected to cost: most often another
-    cause changed the time of a step.
+    `implausible` is a figure outside the range that determinism can cost. Most often something else
+    changed the time of a step.
     """
 
     MEASURED = "measured"
@@ -494,18 +499,19 @@ class CostState(StrEnum):
 
     @property
     def exceeds_noise(self) -> bool:
-        """Whether this machine's noise cannot have made the figure."""
+        """Whether this machine's noise cannot explain the figure."""
         return self in {CostState.MEASURED, CostState.IMPLAUSIBLE}
 
 
 class DeterminismCost(Document):
-    """What strict mode costs on this workload, strict over default.
+    """The cost of strict mode on this workload, strict over default.
 
-    `time_ratio` is the geometric mean, over each strict run and the default run beside it, of the
-    ratios of their median steady steps; `low` and `high` bound it (95 % bootstrap). Each
-    `..._step_seconds` is the geometric mean of the medians of one side, so that their ratio is
-    `time_ratio`. `control_low` and `control_high` bound one run over another of its own kind, the
-    noise of this machine. All are None when not measurable; `reason` then says why.
+    `time_ratio` is the geometric mean over rounds. A round is a strict run and the default run
+    beside it, and its ratio is that of their median steady steps. `low` and `high` are its 95 %
+    bootstrap interval. Each `..._step_seconds` is the geometric mean of one side's medians, so that
+    their ratio is `time_ratio`. `control_low` and `control_high` bound one run over another of its
+    own kind, which is the noise of this machine. All are None when not measurable; `reason` then
+    says why.
     """
 
     state: CostState
@@ -522,7 +528,7 @@ class DeterminismCost(Document):
 
 
 class KnobCost(Document):
-    """Step time in strict mode over strict mode without this knob, and its 95 % interval."""
+    """Step time in strict mode divided by strict mode without this knob, with a 95 % interval."""
 
     knob: str
     ratio: float
@@ -538,11 +544,11 @@ class KnobCosts(Document):
 
 
 class NotFinite(Document):
-    """A number that is NaN or infinite: a metric at a step, or elements of a saved tensor.
+    """A NaN or infinity: a metric at a step, or elements of a saved tensor.
 
-    `run` is the label of the run; `step` is None for a tensor, whose `value` says how many.
-    `lasting`: so is every later number of the metric. `infinite`: none of them is NaN. `others` are
-    the names of more such tensors.
+    `run` is the run's label. `step` is None for a tensor, and `value` then says how many elements.
+    `lasting`: every later number of the metric is not finite either. `infinite`: none of them is
+    NaN. `others` are the names of further such tensors.
     """
 
     run: str
@@ -555,14 +561,14 @@ class NotFinite(Document):
 
 
 class SelfTestProbe(Document):
-    """A planted fault and whether the comparators caught it."""
+    """A planted fault, and whether the comparators caught it."""
 
     name: str
     caught: bool
 
 
 class ThresholdResult(Document):
-    """A threshold of the policy and the metric's last value; `value` is empty where it has none."""
+    """A threshold of the policy with the metric's last value, empty where the metric has none."""
 
     metric: str
     least: float | None

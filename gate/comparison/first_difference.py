@@ -1,13 +1,13 @@
-"""Where two results first differ: every series and every fingerprint in one numbering.
+"""Find where two results first differ: all series and fingerprints in one numbering.
 
-The numbering is that of optimizer steps. What the harness records counts them already. A script
-numbers its own metrics as it likes: from 0 or from 1, by steps or by epochs. A series that reaches
-as far as the optimizer did, but for less than the distance of two of its points, counts steps (from
-0 on, its step 0 is the first): epochs of two steps end halfway. Any other may count something else,
-and stands behind everything whose step is known.
+The numbering is by optimizer steps, which is how the harness counts. A script numbers its own
+metrics as it likes: from 0 or 1, by steps or by epochs. A series is taken to count steps if it ends
+where the optimizer did, or earlier by less than the distance of two of its points. If it starts at
+0, its step 0 is the first step. Epochs of two steps, for example, end halfway and do not qualify. A
+series that may count something else sorts behind everything with a known step.
 
-Ranks that train together all differ soon after one of them does: gradients are summed. So the rank
-at fault is the one whose record differs first, in the order in which one thing causes the next.
+Ranks that train together all differ soon after one of them does, because gradients are summed. So
+the rank at fault is the one whose record differs first, in causal order.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ from gate.evidence.step_columns import (
 )
 from gate.evidence.step_work import Given, turn_of
 
-# The members are in the order in which one causes the next: at one step the cause comes first.
+# The members are in causal order, so at one step the cause sorts first.
 ORDER = tuple(EventKind)
 FINGERPRINTS = {family: EventKind(family) for family in FAMILIES}
 LOSS = "loss"
-# by name of a fingerprint, the steps at which both sides have it
+# Maps a fingerprint's name to the steps at which both sides have it.
 Recorded = Mapping[str, Collection[int]]
-# what goes on from one step to the next, and which of it is recorded ahead of these in one step
+# `CARRIED` is state that goes on from step to step. `BEFORE` names which of it is recorded earlier
+# in the same step than the event.
 CARRIED = (RANDOM, PARAMETERS)
-# of the first pass of a step, where it has several
+# The suffix of the first pass's loss in a step with several passes.
 FIRST_LOSS: Final = ".pass1"
 BEFORE = {EventKind.LOSS: RANDOM, EventKind.METRIC: PARAMETERS}
 WORK_NAMES = {
@@ -74,24 +75,25 @@ SERIES_KINDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Numbering:
-    """The optimizer step at which a metric's own step stands.
+    """Maps a metric's own step to the optimizer step.
 
-    `offsets` says by how much each metric counts less; None of what counts something else.
+    `offsets` contains what to add to each metric's step, None for a metric that counts something
+    else.
     """
 
     offsets: Mapping[str, int | None]
 
     def step(self, metric: str, own: int | None) -> int | None:
-        """The optimizer step, or None when the metric counts something else."""
+        """Return the optimizer step, or None when the metric counts something else."""
         offset = self.offsets.get(metric)
         return None if own is None or offset is None else own + offset
 
 
 def numbering_of(series: Iterable[MetricSeries], steps: int, *, certain: bool = True) -> Numbering:
-    """That of a run of so many steps.
+    """Return the numbering of a run of `steps` optimizer steps.
 
-    `certain`: only where no epochs can be meant. Else a metric that reaches half as far as the
-    optimizer counts steps, so that it is compared behind the step at which a run was resumed.
+    `certain`: only where the metric cannot count epochs. Otherwise a metric that reaches half as
+    far as the optimizer also counts steps. That is needed to compare it after the step of a resume.
     """
     offset = _offset if certain else _likely_offset
     return Numbering(offsets={metric.name: offset(metric, steps) for metric in series})
@@ -100,9 +102,10 @@ def numbering_of(series: Iterable[MetricSeries], steps: int, *, certain: bool = 
 def numbering_of_both(
     sides: tuple[Iterable[MetricSeries], Iterable[MetricSeries]], steps: tuple[int, int]
 ) -> Numbering:
-    """That of two runs: a metric that one side cut short counts what it counts on the other.
+    """Return the numbering of two runs: a metric cut short on one side counts as on the other.
 
-    Where they took other numbers of steps, it counts steps only if it does on each.
+    If the runs took different numbers of steps, a metric counts steps only if it does so on both
+    sides.
     """
     left, right = (
         numbering_of(series, taken).offsets for series, taken in zip(sides, steps, strict=True)
@@ -117,16 +120,16 @@ def numbering_of_both(
 
 
 def _offset(series: MetricSeries, steps: int) -> int | None:
-    """Where no epochs of several steps can be meant."""
+    """Return the offset of a series, None where it may count epochs of several steps."""
     own = series.points.steps
     if series.source is MetricSource.HARNESS or not own:
         return _likely_offset(series, steps)
     reached = max(own) + _start(own)
     if reached < steps:
-        # written every so many steps it may end before the last
+        # A metric that is written only every n-th step may end before the last step.
         apart = min(map(sub, islice(own, 1, None), own), default=1)
         return _start(own) if steps - apart < reached else None
-    # one more is a number before the first step
+    # One point more may be a value from before the first step.
     return _start(own) if reached <= steps + 1 else None
 
 
@@ -139,7 +142,7 @@ def _likely_offset(series: MetricSeries, steps: int) -> int | None:
 
 
 def _start(own: Sequence[int]) -> int:
-    # a script that counts from 0 calls the first optimizer step 0
+    # A script that counts from 0 calls the first optimizer step 0.
     return 1 if min(own) == 0 else 0
 
 
@@ -154,10 +157,10 @@ def first_events(  # noqa: PLR0913 - each is another kind of what may differ
     faults: Iterable[SeriesFault],
     tensors: Iterable[TensorDelta],
 ) -> tuple[Event, ...]:
-    """One event for each thing that differs: earliest first, causes before what they cause.
+    """Return one event for each thing that differs: earliest first, causes before effects.
 
-    `steps` holds how many optimizer steps each side took. That a metric ends where its run ended is
-    no event of its own.
+    `steps` is the number of optimizer steps of each side. A metric that ends where its own run
+    ended is no event: the number of steps already is one.
     """
     events = [
         *_step_events(*steps),
@@ -172,18 +175,18 @@ def first_events(  # noqa: PLR0913 - each is another kind of what may differ
 
 
 def unrecorded_from(events: Sequence[Event], recorded: Recorded) -> int | None:
-    """The first step, up to the first event's, that lacks what comes before that event, if any.
+    """Return the first step from which fingerprints that precede the first event are missing.
 
-    A loss is recorded at every step, a fingerprint only at some: what a loss shows may have begun
-    at any step since the last at which random states and parameters were seen equal, and in its own
-    step where that has no random states.
+    None where none is missing. A loss is recorded at every step, a fingerprint only at some. What a
+    loss shows may have begun at any step since random states and parameters were last seen equal.
+    It may also have begun in its own step if that step has no random states.
     """
     if not events or events[0].step is None:
         return None
     kind, step = events[0].kind, events[0].step
     begins = []
     for name, steps in recorded.items():
-        # of a later optimizer there is one only where it makes its step
+        # A later optimizer has such a fingerprint only where it makes its step.
         if family_of(name) not in CARRIED or optimizer_of(name):
             continue
         seen = max((candidate for candidate in steps if candidate < step), default=0)
@@ -194,17 +197,20 @@ def unrecorded_from(events: Sequence[Event], recorded: Recorded) -> int | None:
 
 
 def place_of(given: Given, event: Event) -> tuple[float, bool, float, float, float, str]:
-    """The end comes last, and before it what counts something else than steps.
+    """Return a sort key: by step, then causal order.
 
-    Within a step the optimizers follow each other: what one updates, the passes of the next see.
-    Where one makes several steps before the next makes its first, it is earlier in each of them.
-    What a script writes of a step is no optimizer's: any of them may be what it was computed from.
+    Metrics that count something other than steps come late, and the end state comes last.
+
+    Within a step the optimizers follow each other: the passes of the next see what one updated. If
+    one makes several steps before the next makes its first, it is earlier in each of them. A metric
+    that the script writes belongs to no optimizer, because it may be computed from any of them.
     """
     at_the_end = event.kind is EventKind.STATE
     optimizer = optimizer_of(without_rank(event.name))
-    # what has no step could be anywhere: it never stands before something that is known
+    # A thing without a step could be anywhere, so it never sorts before a known step.
     seen_in = event.step
-    # written behind the update: the passes of other optimizers use them before its own next one
+    # Written after the update: the passes of other optimizers use these weights before its own next
+    # pass does.
     if event.kind is EventKind.WEIGHTS and not event.name.startswith(LAST_WEIGHTS) and seen_in:
         seen_in -= 1
     step = math.inf if seen_in is None else seen_in
@@ -214,9 +220,9 @@ def place_of(given: Given, event: Event) -> tuple[float, bool, float, float, flo
 
 
 def _place_in_step(event: Event) -> float:
-    """By kind; the weights of a step's first pass are what the update before left.
+    """Return the place in a step, by kind; the weights of the first pass come from the last update.
 
-    Those of its last pass stand behind what its first one gave.
+    The weights of the last pass follow what the first pass produced.
     """
     place = ORDER.index(event.kind)
     if event.kind is EventKind.WEIGHTS:
@@ -249,7 +255,7 @@ def _work_event(change: WorkChange) -> Event:
 def _apart(
     fingerprints: tuple[FingerprintDifference, ...],
 ) -> Iterator[FingerprintDifference]:
-    """Without the digest of all optimizers' parameters where that of one differs as early."""
+    """Yield the fingerprints; drop the joint parameter digest if one optimizer's is as early."""
     own = [
         stream.first_step
         for stream in fingerprints
@@ -261,8 +267,8 @@ def _apart(
 
 
 def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:
-    # the name is the training's word: one that the harness never makes is reported, and no fault of
-    # ours
+    # The name is untrusted. One that the harness never writes is reported, since it is no fault of
+    # the gate.
     return Event(
         kind=FINGERPRINTS.get(family_of(fingerprint.fingerprint), EventKind.METRIC),
         name=fingerprint.fingerprint,
@@ -272,7 +278,7 @@ def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:
 
 
 def kind_of_metric(name: str) -> EventKind:
-    """`loss` for what the harness saw `backward` called on, else `metric`."""
+    """Return `LOSS` for what the harness saw `backward` called on, else `METRIC`."""
     name = without_rank(name)
     is_loss = name == LOSS or name.startswith(f"{LOSS}.")
     return EventKind.LOSS if is_loss else EventKind.METRIC
@@ -306,32 +312,32 @@ STATE_OF_RANK: Final = re.compile(r"state(?:\.rank([0-9]{1,6}))?/.*", re.DOTALL)
 
 
 class OfRanks(Protocol):
-    """What is asked of a result here."""
+    """The part of a result that this module reads."""
 
     @property
     def metrics(self) -> tuple[MetricSeries, ...]:
-        """Those of rank 0 and of the script."""
+        """The metrics of rank 0 and of the script."""
         ...
 
     @property
     def ranks(self) -> tuple[RankRecord, ...]:
-        """What each rank recorded; empty where that is not known, or one trained."""
+        """What each rank recorded; empty where unknown, or where only one trained."""
         ...
 
     @property
     def checkpoint(self) -> CheckpointManifest:
-        """The states of all ranks at the end."""
+        """The final states of all ranks."""
         ...
 
 
 def pairs_of(expected: OfRanks, observed: OfRanks) -> tuple[tuple[RankRecord, RankRecord], ...]:
-    """The records of ranks that both sides have."""
+    """Return the records of the ranks that both sides have, in pairs."""
     others = {record.rank: record for record in observed.ranks}
     return tuple((rank, others[rank.rank]) for rank in expected.ranks if rank.rank in others)
 
 
 def renamed_series(result: OfRanks) -> Iterator[MetricSeries]:
-    """Every series under the name that it has among those of all ranks."""
+    """Yield every series under its name among all ranks'."""
     yield from result.metrics
     for record in result.ranks:
         for series in record.metrics:
@@ -347,10 +353,11 @@ def ranks_apart(
     numbering: Numbering,
     own: frozenset[str],
 ) -> tuple[RankDifference, ...]:
-    """Each rank that differs, by where it first does, earliest first.
+    """Return each rank that differs with its first difference, earliest first.
 
-    `fingerprints` are those that differ by rank, `numbers` the metrics of all ranks. `own` names
-    what rank 0 recorded by itself: what a script writes is nobody's.
+    `fingerprints` are the differing ones by rank. `numbers` are the metrics of all ranks. `own`
+    names the metrics that rank 0 recorded by itself; a metric that a script writes belongs to no
+    rank.
     """
     differing, states = [], _states(tensors)
     for rank in sorted({*fingerprints, *states}):
@@ -379,20 +386,20 @@ def ranks_apart(
 
 
 def own_metrics(result: OfRanks) -> frozenset[str]:
-    """Those that rank 0 recorded by itself."""
+    """Return the metrics that rank 0 recorded by itself."""
     recorded = {MetricSource.HARNESS, MetricSource.LOGGED}
     return frozenset(series.name for series in result.metrics if series.source in recorded)
 
 
 def world_size(result: OfRanks) -> int:
-    """How many ranks trained, by what they left."""
+    """Return the number of ranks that trained, judging by what they left."""
     return max(
         1, len(result.ranks), len({rank_of(tensor.name) for tensor in result.checkpoint.tensors})
     )
 
 
 def rank_of(tensor: str) -> int:
-    """The rank whose captured state has this leaf; 0 for what the script saved too."""
+    """Return the rank whose captured state has this leaf; 0 for leaves that the script saved."""
     match = STATE_OF_RANK.fullmatch(tensor)
     return int(match[1] or 0) if match is not None else 0
 
@@ -406,9 +413,9 @@ def _states(tensors: Sequence[TensorDelta]) -> dict[int, list[TensorDelta]]:
 
 
 def first_ranks(apart: Sequence[RankDifference], world_size: int) -> tuple[int, ...]:
-    """The ranks that differ first, where they are fewer than all; else empty.
+    """Return the ranks that differ first; () if all ranks do.
 
-    What differs first in one rank goes before what differs in the same step further on in others.
+    Within one step, an earlier kind of difference in one rank precedes a later kind in others.
     """
     if not apart:
         return ()

@@ -1,4 +1,4 @@
-"""The level that the policy asks for, judged by the results of several seeds."""
+"""Judge the level that the policy asks for, by the results of several seeds."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from gate.text.json_text import canonical_sha256
 
 
 def seed_result(run: RunEvidence, seed: int, variant: str, policy: LevelPolicy) -> SeedResult:
-    """What a strict run gave with its seed; of very many metrics those that are judged."""
+    """Return the result of a strict run with its seed; judged metrics come first at the limit."""
     values = sorted(
         (
             FinalValue(metric=series.name, point=series.points[-1])
             for series in run.metrics
             if series.points
         ),
-        # what is judged first: what does not fit is cut off at the end
+        # Judged metrics come first, because values beyond the limit are cut off.
         key=lambda value: (not is_judged(value.metric, policy), value.metric),
     )
     metrics = [series.model_dump() for series in run.metrics]
     return SeedResult(
         variant=variant,
         seed=seed,
+        # Covers metrics and final state: equal digests mean equal results, bit for bit.
         digest=canonical_sha256([metrics, run.checkpoint.root]),
         values=tuple(sorted(values[:MAX_FINAL_VALUES], key=lambda value: value.metric)),
     )
 
 
 def is_judged(metric: str, policy: LevelPolicy) -> bool:
-    """Whether the policy's level looks at this metric."""
+    """Return whether the policy's level depends on this metric."""
     ranked = policy.ranking is not None and policy.ranking.metric == metric
     return ranked or any(fnmatchcase(metric, pattern) for pattern in policy.equivalence)
 
@@ -48,12 +49,12 @@ NO_SEEDS = (
     "the baseline entry holds no result of {what}; record it again (repro-gate baseline record)"
 )
 Results = tuple[SeedResult, ...]
-# the results of one training, by seed
+# Maps a seed to the result of one training.
 BySeed = Mapping[int, SeedResult]
 
 
 def seeds_without_effect(results: Results) -> str:
-    """Why these results say nothing of seeds, or the empty text: all of one training are alike."""
+    """Return why these results prove nothing about seeds, "" if a training's results differ."""
     for variant in sorted({result.variant for result in results}):
         own = [result for result in results if result.variant == variant]
         if len({result.digest for result in own}) == 1 and len(own) > 1:
@@ -63,10 +64,11 @@ def seeds_without_effect(results: Results) -> str:
 
 
 def judge_level(baseline: Results, head: Results, policy: LevelPolicy) -> LevelResult:
-    """Whether the head's results over seeds reach the level, against those of a baseline entry.
+    """Return whether the head's results over seeds reach the level, against an entry's results.
 
-    The level is one that needs seeds.
+    The level must be one that needs seeds.
     """
+    # Equal results of all seeds would make any spread zero, and any difference significant.
     problem = seeds_without_effect(head) or _broken(head, "")
     problem = problem or seeds_without_effect(baseline) or _broken(baseline, "the baseline's ")
     if problem:
@@ -106,7 +108,7 @@ def _equivalent(baseline: BySeed, head: BySeed, margins: Mapping[str, Margin]) -
             asked=Level.STATISTICAL,
             problem=f"no metric fits {unknown[0]}, which policy.equivalence names",
         )
-    # the first pattern that fits a metric counts, in the order of the settings
+    # The first matching pattern counts, in the order of the settings.
     margin_of = {
         name: next((margins[pattern] for pattern in margins if fnmatchcase(name, pattern)), None)
         for name in names
@@ -134,7 +136,7 @@ def _one_metric(metric: str, baseline: BySeed, head: BySeed, margin: Margin) -> 
 
 
 def _missing(metric: str, baseline: BySeed, head: BySeed) -> str:
-    """Why the last values of a metric are not those of the same step everywhere."""
+    """Return why the last values of a metric do not all exist at the same step, or ""."""
     steps = set()
     for side, whose in ((baseline, "the baseline's "), (head, "")):
         for seed, result in side.items():
@@ -153,7 +155,7 @@ def _by_seed(metric: str, results: BySeed) -> dict[int, float]:
 
 
 def _worst(equivalences: tuple[Equivalence, ...]) -> str:
-    """Why the metrics are not all equivalent, by the first that is different, else undecided."""
+    """Return why not all metrics are equivalent: the first different one, else undecided one."""
     for agreement in (Agreement.DIFFERENT, Agreement.UNDECIDED):
         for candidate in equivalences:
             if candidate.agreement is agreement:

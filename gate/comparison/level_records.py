@@ -1,4 +1,4 @@
-"""The reported numbers: what levels were judged by, and how fast runs were."""
+"""The records of numbers that are reported: results of a level, and how fast runs were."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gate.training.runs import Commit, RunMode
 class Performance(Document):
     """The runs of one commit in one mode, over their steps after the warm-up.
 
-    `steps_per_second` and `samples_per_second` are sums of steps and of samples over the sum of
-    seconds, of rank 0; samples are None where a batch had no known size. `step_seconds` is the
-    mean, `median_step_seconds` the median of the runs' medians. `step_deviation_seconds` is the
-    standard deviation of steps within a run, over all runs, and `step_variation` that over the mean
-    (coefficient of variation); `run_deviation_seconds` and `run_variation` are the same of the
-    runs' means, None for one run. Memory is the median peak of the runs, 0 where unknown. Where
+    `steps_per_second` and `samples_per_second` divide the sums of rank 0's steps and samples by the
+    sum of seconds. Samples are None where a batch had no known size. `step_seconds` is the mean,
+    `median_step_seconds` the median of the runs' medians. `step_deviation_seconds` is the standard
+    deviation of steps within a run, over all runs. `step_variation` divides it by the mean
+    (coefficient of variation). `run_deviation_seconds` and `run_variation` are the same for the
+    runs' means, None for one run. Memory is the median peak of the runs, 0 where unknown. If
     nothing could be measured, `reason` says why, and there is no time.
     """
 
@@ -42,19 +42,19 @@ class Performance(Document):
 
     @property
     def kind(self) -> str:
-        """Whose runs these are, for a reader: `head, strict mode`."""
+        """The commit and mode of these runs for a reader: `head, strict mode`."""
         return f"{self.commit.value}, {self.mode.value} mode"
 
 
-# of both one-sided tests of an equivalence, and of the test of a pair of variants
+# The significance level of both one-sided tests of an equivalence, and of a test of two variants.
 ALPHA: Final = 0.05
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Agreement(StrEnum):
-    """What the interval of a difference of means says of its margin.
+    """What the interval of a difference of means shows about the margin.
 
-    `undecided` reaches across the margin: neither is shown.
+    `undecided`: the interval crosses the margin, so neither equivalence nor difference is shown.
     """
 
     EQUIVALENT = "equivalent"
@@ -63,7 +63,7 @@ class Agreement(StrEnum):
 
 
 class Sample(Document):
-    """The last values of a metric over seeds: how many, their mean and standard deviation (n - 1).
+    """The last values of a metric over seeds: their number, mean and standard deviation (n - 1).
 
     Mean and deviation are in the metric's unit.
     """
@@ -76,10 +76,10 @@ class Sample(Document):
 class TestedDifference(Document):
     """The difference of two means (head - baseline), tested against a margin.
 
-    All but `freedom`, `p` and `seeds_needed` are in the metric's unit. `low` and `high` are the
-    90 % interval of the difference, `shown` is the smallest margin that these seeds would have
-    shown to hold. `seeds_needed`, on each side, would decide if mean and spread stayed what they
-    are; None where it is decided, or where more than 1,000 would be needed.
+    All numbers but `freedom`, `p` and `seeds_needed` are in the metric's unit. `low` and `high` are
+    the 90 % interval of the difference. `shown` is the smallest margin that these seeds would have
+    met. `seeds_needed`, on each side, would decide if mean and spread stayed the same. It is None
+    where the test is decided, or where more than 1,000 seeds would be needed.
     """
 
     difference: Finite
@@ -93,7 +93,7 @@ class TestedDifference(Document):
 
 
 class Equivalence(Document):
-    """A metric's verdict; `reason` says why nothing could be tested, and `tested` is None then."""
+    """The result for one metric; `tested` is None where `reason` says why nothing was tested."""
 
     metric: str
     agreement: Agreement
@@ -104,7 +104,7 @@ class Equivalence(Document):
 
 
 class RankedVariant(Document):
-    """A variant and its metric on both sides; they are in the baseline's order, best first."""
+    """A variant with its metric on both sides; variants are in the baseline's order, best first."""
 
     name: str
     baseline: Sample
@@ -112,7 +112,7 @@ class RankedVariant(Document):
 
 
 class PairState(StrEnum):
-    """What became of two variants that stand beside each other in the baseline's ranking.
+    """The state of two variants that are neighbours in the baseline's ranking.
 
     `open`: the baseline does not separate them, so either may lead.
     """
@@ -124,7 +124,7 @@ class PairState(StrEnum):
 
 
 class RankedPair(Document):
-    """Two neighbours of the baseline's ranking; each p is one-sided, paired over seeds."""
+    """Two neighbours of the baseline's ranking; each p is one-sided and paired over seeds."""
 
     better: str
     worse: str
@@ -134,9 +134,9 @@ class RankedPair(Document):
 
 
 class LevelResult(Document):
-    """What came of the level that the policy asks for, where runs of several seeds decide it.
+    """The result for the policy's level, where runs of several seeds decide it.
 
-    `problem` says in one line why it was not reached, and is empty where it was.
+    `problem` says in one line why the level was not reached, and is empty where it was.
     """
 
     asked: Level
@@ -148,7 +148,7 @@ class LevelResult(Document):
 
     @property
     def reached(self) -> ReachedLevel | None:
-        """The level, where it was reached; what compared nothing never reaches one."""
+        """The level if it was reached; comparing nothing never reaches one (T4)."""
         if self.problem or not (self.equivalences or self.pairs):
             return None
         return (

@@ -1,4 +1,4 @@
-"""What measuring found: cost knob by knob, noise of the default mode, what a result depends on."""
+"""The documents of measurements: cost per knob, noise of default mode, what a result depends on."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Values = Annotated[tuple[str | None, ...], Field(max_length=MAX_VALUES)]
 
 
 class Closeness(StrEnum):
-    """What base and head are to each other, by the tolerances of the settings.
+    """How base and head relate, by the tolerances of the settings.
 
-    `not-comparable`: other steps, metrics or tensors, so that some numbers have no partner.
+    `not-comparable`: steps, metrics or tensors differ, so some numbers have no partner.
     """
 
     EQUAL = "equal"
@@ -44,11 +44,11 @@ class Closeness(StrEnum):
 
 
 class ComparedSide(Document):
-    """One of the two commits.
+    """One of the two compared commits; `name` is what the caller called it.
 
-    `name` is what the caller called it. `strict_results` and `default_results` count results that
-    are not equal bit for bit, over `runs` runs each: 1 is a commit that repeats. `seeded_at` are
-    lines of the script that seed a generator, at most 20.
+    `strict_results` and `default_results` count the distinct results, bit for bit, of `runs` runs
+    each: 1 means that the commit repeats. `seeded_at` are lines of the script that seed a
+    generator.
     """
 
     name: str
@@ -64,10 +64,10 @@ class ComparedSide(Document):
 class MetricBeside(Document):
     """A metric of the first strict run of base and of head, side by side.
 
-    `values_*` are decimals at `steps`, of a long series some, evenly spaced; None where a side has
-    none there. `first_step` and the largest difference are over all points that both have; they
-    are None where no bit differs, the latter also where float64 has no finite number for it.
-    `fault` says what has no partner.
+    `base_values` and `head_values` are decimals at `steps`, evenly spaced for a long series, None
+    where a side has no value. `first_step` and the largest differences cover all points that both
+    sides have. They are None where no bit differs; a difference is also None where float64 has no
+    finite number for it. `fault` says what has no partner.
     """
 
     name: str
@@ -88,13 +88,13 @@ class MetricBeside(Document):
 
 
 class SpeedRatio(Document):
-    """Head over base in one mode: ratio of median steady steps with its 95 % interval.
+    """The speed of head over base in one mode: ratio of median steady steps, 95 % interval.
 
-    Each `..._step_seconds` is the geometric mean of one side's medians over the rounds: head over
-    base is `ratio`. `control_low` and `control_high` bound one run over another of its own kind,
-    the noise of this machine; a ratio is `measured` when its interval lies outside. All are None
-    when not measurable; `reason` says why a ratio is not measured. `memory_ratio` is of peak
-    memory.
+    Each `..._step_seconds` is the geometric mean of one side's medians over the rounds; head
+    divided by base is `ratio`. `control_low` and `control_high` bound one run over another of its
+    own kind, which is the noise of this machine. A ratio is `measured` when its interval is outside
+    these bounds. All are None when not measurable; `reason` says why a ratio is not measured.
+    `memory_ratio` compares peak memory.
     """
 
     mode: RunMode
@@ -113,12 +113,12 @@ class SpeedRatio(Document):
 
 
 class ComparedCommits(Document):
-    """The file `compare.json`: nothing in it is judged.
+    """The file `compare.json`; it judges nothing.
 
-    `closeness` rests on the first strict run of each side against all strict runs of the other;
-    numbers are those of the first ones. Both sides ran under the settings of the work tree;
-    `settings_changes` are what the base commit's own file says otherwise, as the text before.
-    `order` are the runs as they were made. `environment` is head's.
+    `closeness` compares the first strict run of each side with all strict runs of the other.
+    Numbers are those of the first ones. Both sides ran under the settings of the work tree.
+    `settings_changes` are what the base commit's own file sets differently, as its earlier text.
+    `order` lists the runs as they were made. `environment` is head's.
     """
 
     schema_version: Literal["repro-gate.compare/1"] = COMPARED_SCHEMA
@@ -151,7 +151,10 @@ class ComparedCommits(Document):
 
     @model_validator(mode="after")
     def _both_sides_of_each_ratio(self) -> Self:
-        """What its views count on: the file may be anybody's."""
+        """Refuse a file without both sides of each ratio.
+
+        The views rely on them, and anybody may have written the file.
+        """
         timed = {(measured.commit, measured.mode) for measured in self.performance}
         if not timed >= {(commit, ratio.mode) for ratio in self.ratios for commit in Commit}:
             message = "performance: one of base and head for each mode of ratios"
@@ -163,12 +166,12 @@ COST_SCHEMA: Final = "repro-gate.cost/1"
 NOISE_SCHEMA: Final = "repro-gate.noise/1"
 CALIBRATION_SCHEMA: Final = "repro-gate.calibration/1"
 MAX_DISTANCE_CLASSES: Final = 8195
-# the counts of all reruns together stay below 2**63
+# The sum of the counts of all reruns stays below 2**63.
 Count = Annotated[int, Field(ge=0, le=2**48)]
 
 
 class Provenance(Document):
-    """What was measured, where and when: a figure without it means nothing."""
+    """What was measured, where and when: a figure without its provenance means nothing."""
 
     commit: str
     changed_files: tuple[str, ...] = ()
@@ -180,7 +183,7 @@ class Provenance(Document):
 
 
 def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
-    """Where a measurement was made: the commit, the settings, the first run's environment."""
+    """Return where a measurement was made: commit, settings, and the first run's environment."""
     return Provenance(
         commit=evidence.commit,
         changed_files=evidence.changed_files,
@@ -193,10 +196,10 @@ def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
 
 
 class ArmFigures(Document):
-    """One arm: its knobs, and medians over its runs.
+    """One arm of a cost measurement: its knobs, and medians over its runs.
 
-    `distinct_results` counts results that are not equal bit for bit. Memory is 0 and cold start
-    None where unknown.
+    `distinct_results` counts distinct results, bit for bit. Unknown memory is 0, and an unknown
+    cold start is None.
     """
 
     name: str
@@ -210,7 +213,7 @@ class ArmFigures(Document):
 
 
 class Price(Document):
-    """One arm over another: ratio of median steps, and its 95 % interval.
+    """The cost of one arm over a different one: the ratio of median steps, with a 95 % interval.
 
     The ratios are None when not measurable; `reason` says why a price is not `measured`.
     """
@@ -226,7 +229,7 @@ class Price(Document):
 
 
 class KnobState(StrEnum):
-    """What became of a knob in the search for the minimal sufficient set."""
+    """The result for a knob in the search for the minimal sufficient set."""
 
     NEEDED = "needed"
     KEPT = "kept"
@@ -236,7 +239,7 @@ class KnobState(StrEnum):
 
 
 class KnobPrice(Document):
-    """What one knob costs, its fate, and the sentence that says why."""
+    """The cost of one knob, what became of it, and one sentence why."""
 
     knob: str
     price: Price | None
@@ -245,9 +248,10 @@ class KnobPrice(Document):
 
 
 class MinimalSet(Document):
-    """The minimal sufficient set: knobs with which this workload was still equal bit for bit.
+    """The minimal sufficient set: knobs with which this workload was still equal, bit for bit.
 
-    `equal_runs` counts the runs of this very set that agreed, the last one made to verify it.
+    `equal_runs` counts the runs of exactly this set that agreed, including the one that verified
+    it.
     """
 
     knobs: tuple[str, ...]
@@ -277,10 +281,10 @@ class CostDocument(Document):
 
 
 class MetricNoise(Document):
-    """How far a metric moves between reruns of one and the same default training.
+    """How far a metric moves between reruns of the same default training.
 
-    `largest_gap` is the widest range over the runs at any step, at `gap_step`. `tolerance` is the
-    smallest difference that means anything: see `gate.comparison.calibration`.
+    `largest_gap` is the widest range over the runs at any step, and `gap_step` is that step.
+    `tolerance` is the smallest difference that is meaningful; see `gate.comparison.calibration`.
     """
 
     name: str
@@ -296,17 +300,17 @@ class MetricNoise(Document):
 
 
 class UlpQuantile(Document):
-    """Share of the weights, and the distance in units in the last place that they stay within."""
+    """A share of the weights, and the distance in units in the last place that it stays within."""
 
     share: float
     distance: int
 
 
 class WeightDistance(Document):
-    """The final weights of one rerun against the first, as the reading process hands them on.
+    """The final weights of one rerun against the first, as the reading process reports them.
 
-    `differing` of the `elements` have other bits. `relative_l2` is None where float64 cannot hold
-    it. `distances` counts elements by their distance in units in the last place, in the classes of
+    `differing` of the `elements` have different bits. `relative_l2` is None where float64 cannot
+    hold it. `distances` counts elements by distance in units in the last place, in the classes of
     `gate.comparison.tensor_numbers`, up to the last class that is not empty.
     """
 
@@ -320,10 +324,7 @@ class WeightDistance(Document):
 
 
 class WeightNoise(Document):
-    """The final weights of every rerun against the first.
-
-    A norm is None where float64 cannot hold it.
-    """
+    """The final weights of every rerun against the first; a norm that overflows float64 is None."""
 
     elements: int
     elements_that_differ: int
@@ -335,10 +336,10 @@ class WeightNoise(Document):
 
 
 class ReductionSpread(Document):
-    """The workload's own gradients summed in float32 in many orders.
+    """The workload's own gradients, summed in float32 in many orders.
 
-    `worst` and `median` are ranges of the sums over the sum of magnitudes, over all tensors;
-    `worst_of_sum` is the worst range over the sum itself, None when that is zero.
+    `worst` and `median` are ranges of the sums divided by the sum of magnitudes, over all tensors.
+    `worst_of_sum` divides the worst range by the sum itself, None when that is zero.
     """
 
     tensors: int
@@ -356,21 +357,21 @@ Part = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class GrownSpread(Document):
-    """The spread where summands that cancel are `10 ** decades` as large as the gradients."""
+    """The spread with cancelling summands that are `10 ** decades` as large as the gradients."""
 
     decades: int = Field(ge=0, le=30)
     spread: Part | None
 
 
 class AllReduceSpread(Document):
-    """The first gradients, all-reduced by real ranks on a busy machine, as rank 0 told it.
+    """The first gradients, all-reduced by real ranks on a busy machine, as rank 0 reported it.
 
-    Each of the `repetitions` was made twice: every rank with its own gradients, and with those of
-    another one, as another placement of ranks has it. `same_results` and `placed_results` are the
-    most distinct results of one tensor, without and with other placements. `spread` is the widest
-    range of an element, `deviation` its largest standard deviation and `error` the largest distance
-    from the exact sum, each as a part of the magnitudes that are summed there. `skipped` tensors
-    are not finite, or have other sizes on other ranks.
+    Each of the `repetitions` was made twice. Every rank used its own gradients, then those of a
+    different rank, as a different placement of ranks would. `same_results` and `placed_results` are
+    the most distinct results of one tensor without and with that. `spread` is the widest range of
+    an element, `deviation` its largest standard deviation and `error` its largest distance from the
+    exact sum, each divided by the summed magnitudes. `skipped` tensors are not finite, or have
+    different sizes on different ranks.
     """
 
     schema_version: Literal["repro-gate.all-reduce/1"] = ALL_REDUCE_SCHEMA
@@ -390,10 +391,10 @@ class AllReduceSpread(Document):
 
 
 class NoiseDocument(Document):
-    """The file `noise.json`; `all_reduce` is there where ranks were asked for.
+    """The file `noise.json`; `all_reduce` is present where ranks were requested.
 
-    `undetected_share` bounds the share of runs that may differ although none of these did (95 %);
-    None when some did.
+    `undetected_share` bounds the share of runs that may differ although none of these did (95 %
+    confidence); None when some did.
     """
 
     schema_version: Literal["repro-gate.noise/1"] = NOISE_SCHEMA
@@ -414,7 +415,7 @@ class NoiseDocument(Document):
 class CalibratedTolerance(Document):
     """A tolerance derived for one metric and range of steps, and what it would have caught.
 
-    `points` counts the steps in the range, `widest_step` is where the runs scatter most.
+    `points` is the number of steps in the range. `widest_step` is where the runs scatter most.
     """
 
     rule: Tolerance
@@ -426,7 +427,7 @@ class CalibratedTolerance(Document):
 class CalibrationDocument(Document):
     """The file `calibration.json`.
 
-    `measured` says in words what the `runs` results are; they came from `environments` different
+    `measured` describes the results of the `runs`, which came from `environments` different
     environments. `block` is the YAML for repro-gate.yml, empty where no metric moved.
     """
 
@@ -447,10 +448,12 @@ MAX_TEXT: Final = 1000
 
 
 class ShakeResult(StrEnum):
-    """What came of a variation.
+    """The result of a variation.
 
-    `equal`: the same result, bit for bit; `differs`: another one; `fails`: the run failed;
-    `not-tried`: nothing was varied, or nothing could be compared.
+    - `equal`: the result is the same, bit for bit.
+    - `differs`: the result is different.
+    - `fails`: the run failed.
+    - `not-tried`: nothing was varied, or nothing could be compared.
     """
 
     EQUAL = "equal"
@@ -460,10 +463,10 @@ class ShakeResult(StrEnum):
 
 
 class ReadingLine(Document):
-    """A line of the training's code that read what was varied, and what it called.
+    """A line of the training's code that read what was varied, and the call it made.
 
-    `step` is the optimizer step at which it was first seen. Whether a line `in_code` ran is not
-    known: it was found by looking through the file.
+    `step` is the optimizer step at which it was first seen. `in_code`: the line was found by
+    scanning the file, so it is not known whether it ran.
     """
 
     place: str
@@ -473,10 +476,10 @@ class ReadingLine(Document):
 
 
 class ShakenThing(Document):
-    """One variation. `first` is the first divergence from the run without it.
+    """One variation; `first` is the first divergence from the run without it.
 
-    `readings` are the lines seen up to there; none where the result is equal. `reason` says why it
-    was not tried, or how the run failed.
+    `readings` are the lines seen up to that divergence, empty where the result is equal. `reason`
+    says why it was not tried, or how the run failed.
     """
 
     name: str
@@ -491,20 +494,20 @@ class ShakenThing(Document):
 
     @property
     def depends(self) -> bool:
-        """Whether the result depends on it."""
+        """Whether the result depends on what was varied."""
         return self.result in {ShakeResult.DIFFERS, ShakeResult.FAILS}
 
     @property
     def tried(self) -> bool:
-        """Whether there is a result."""
+        """Whether the variation gave a result."""
         return self.result is not ShakeResult.NOT_TRIED
 
 
 class ShakenTraining(Document):
-    """The file `shake.json`: each variation against the first of two runs in which nothing varies.
+    """The file `shake.json`: each variation against the first of two unvaried runs.
 
-    `repeatable` is False where runs without a variation differ, at `first`: then no difference can
-    be put down to a variation, and `things` counts for nothing. Seconds are wall time.
+    `repeatable` is False where unvaried runs differ, at `first`. Then no difference can be
+    attributed to a variation, and `things` is ignored. Seconds are wall-clock time.
     """
 
     schema_version: Literal["repro-gate.shake/1"] = SHAKEN_SCHEMA
@@ -516,10 +519,10 @@ class ShakenTraining(Document):
 
     @property
     def dependent(self) -> tuple[ShakenThing, ...]:
-        """What the result depends on."""
+        """The variations on which the result depends."""
         return tuple(thing for thing in self.things if thing.depends)
 
     @property
     def tried(self) -> tuple[ShakenThing, ...]:
-        """What was varied and compared."""
+        """The variations that were made and compared."""
         return tuple(thing for thing in self.things if thing.tried)

@@ -1,8 +1,8 @@
-"""Metric against metric, point by point: exact bits first, tolerance second.
+"""Compare metrics point by point: equal bits first, tolerance second.
 
-Every finite float of a type maps to an integer so that neighbours differ by one (IEEE 754: the bit
-pattern of a non-negative float is monotone in its value); the distance is the difference. Minus
-zero and zero are neighbours of the same two numbers and have distance zero.
+For ULP distances, every finite float of a type maps to an integer so that neighbours differ by one
+(IEEE 754: the bit pattern of a non-negative float is monotone in its value). The distance is the
+difference of these integers. Minus zero and zero map to the same integer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FRACTION_BITS: Final[dict[FloatType, tuple[int, int]]] = {
     "bfloat16": (7, -126),
 }
 
-# bfloat16 is the upper half of a float32, so its integer is that half.
+# bfloat16 is the upper half of a float32, hence the shift by 16 bits.
 _FORMATS: dict[FloatType, tuple[str, str, int]] = {
     "float64": ("<d", "<q", 0),
     "float32": ("<f", "<i", 0),
@@ -45,7 +45,7 @@ _FORMATS: dict[FloatType, tuple[str, str, int]] = {
 
 
 def ulp_distance(a: float, b: float, dtype: FloatType) -> int | None:
-    """How many representable numbers of `dtype` lie between a and b; None when one is not finite.
+    """Return the distance of a and b in units in the last place of `dtype`; None if not finite.
 
     A value that does not fit the type (a float64 metric judged as float32) counts as not finite.
     """
@@ -59,17 +59,16 @@ def ulp_distance(a: float, b: float, dtype: FloatType) -> int | None:
 
 def _ordered(value: float, dtype: FloatType) -> int:
     float_format, int_format, shift = _FORMATS[dtype]
-    # packing as `<f` raises OverflowError for what the type cannot hold: it has no place on this
-    # line
+    # Packing raises OverflowError for a value that the type cannot hold.
     (pattern,) = struct.unpack(int_format, struct.pack(float_format, value))
     bits: int = pattern >> shift
     lowest = int.from_bytes(b"\x80", "big") << (struct.calcsize(int_format) * 8 - 8 - shift)
-    # negative floats count the other way: sign and magnitude to an ordinary integer
+    # Negative floats sort the other way: convert sign and magnitude to an ordinary integer.
     return bits if bits >= 0 else -(bits + lowest)
 
 
 def ulp_size(value: float, dtype: FloatType) -> float:
-    """The distance from a finite number to its next neighbour of the type."""
+    """Return the distance from a finite number to its next neighbour in the type."""
     fraction, smallest = FRACTION_BITS[dtype]
     exponent = max(int(np.frexp(value)[1]) - 1, smallest)
     return float(np.ldexp(1.0, exponent - fraction))
@@ -77,7 +76,7 @@ def ulp_size(value: float, dtype: FloatType) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricDifferences:
-    """What differs between two sets of series, and how many points were compared."""
+    """The differences between two sets of series, and the number of points compared."""
 
     deltas: tuple[MetricDelta, ...]
     faults: tuple[SeriesFault, ...]
@@ -89,7 +88,7 @@ def compare_metrics(
     observed: tuple[MetricSeries, ...],
     tolerances: tuple[Tolerance, ...],
 ) -> MetricDifferences:
-    """Compare series of the same name; one that stands alone, or has other steps, is a fault."""
+    """Compare series by name; a series without a partner, or with different steps, is a fault."""
     left = {series.name: series for series in expected}
     right = {series.name: series for series in observed}
     deltas: list[MetricDelta] = []
@@ -100,8 +99,8 @@ def compare_metrics(
         fault = _fault(name, expected_series, observed_series)
         if fault is not None:
             faults.append(fault)
-        # of two series with other steps the common ones are compared: where they first differ
-        # may lie well before the step that one of them lacks
+        # Series with different steps are still compared at their common steps. Their first
+        # difference may come well before the step that one of them lacks.
         if (
             expected_series is None
             or observed_series is None
@@ -121,9 +120,10 @@ def with_rank_metrics(
     pairs: Sequence[tuple[RankRecord, RankRecord]],
     rules: tuple[Tolerance, ...],
 ) -> MetricDifferences:
-    """The differences of metrics together with those of the ranks other than 0.
+    """Add the differences in the metrics of ranks other than 0.
 
-    Compared rank by rank: no name that a script gives a metric can be in for another rank's.
+    Ranks are compared one by one, so a name that a script chooses can never stand for a metric of a
+    different rank.
     """
     comparisons = [known, *(_of_rank(left, right, rules) for left, right in pairs)]
     return MetricDifferences(
@@ -151,17 +151,17 @@ def _of_rank(
 
 
 def tolerances_for(name: str, tolerances: tuple[Tolerance, ...]) -> tuple[Tolerance, ...]:
-    """The tolerances whose pattern matches, in their order."""
+    """Return the tolerances whose pattern matches the metric's name, in order."""
     return tuple(rule for rule in tolerances if fnmatchcase(name, rule.metric))
 
 
 def last_step(series: MetricSeries) -> int:
-    """The step that a tolerance of the `final` one decides; 0 of a series without points."""
+    """Return the step that a tolerance for the `final` step decides; 0 without points."""
     return series.points[-1].step if series.points else 0
 
 
 def tolerance_at(step: int, last: int, rules: tuple[Tolerance, ...]) -> Tolerance | None:
-    """The first of a metric's tolerances that covers a step, or None: only equal bits will do.
+    """Return the first of a metric's tolerances that covers a step; None requires equal bits.
 
     `last` is the metric's last step.
     """
@@ -171,7 +171,7 @@ def tolerance_at(step: int, last: int, rules: tuple[Tolerance, ...]) -> Toleranc
 def _fault(
     name: str, expected: MetricSeries | None, observed: MetricSeries | None
 ) -> SeriesFault | None:
-    """Why two series of one name cannot be compared at every point, or None."""
+    """Return why two series of one name cannot be compared at every point, or None."""
     if expected is None:
         steps = observed.points.steps if observed is not None else ()
         return _alone(name, SeriesFaultKind.EXTRA, steps, "only in this result")
@@ -210,8 +210,8 @@ def _other_steps(expected: MetricSeries, observed: MetricSeries) -> SeriesFault 
 def _series_deltas(
     expected: MetricSeries, observed: MetricSeries, rules: tuple[Tolerance, ...]
 ) -> tuple[list[MetricDelta], int]:
-    """The points that are not the same bits, and how many steps both sides have."""
-    # all that there is to do for most series, however long
+    """Return the points whose bits differ, and the number of steps that both sides have."""
+    # Most series are equal, however long. This check then does all the work.
     if expected.points == observed.points:
         return [], len(expected.points)
     last = last_step(expected)
@@ -219,7 +219,7 @@ def _series_deltas(
     pairs = [(step, value, right[step]) for step, value in expected.points.pairs() if step in right]
     deltas = []
     for step, left_value, right_value in pairs:
-        # hexadecimal is exact: it tells -0.0 from 0.0, and NaN is equal to itself
+        # Hexadecimal is exact: it distinguishes -0.0 from 0.0, and NaN equals itself.
         if left_value.hex() != right_value.hex():
             tolerance = tolerance_at(step, last, rules)
             sides = Point.of(step, left_value), Point.of(step, right_value)
@@ -230,11 +230,11 @@ def _series_deltas(
 def metric_delta(
     name: str, expected: Point, observed: Point, dtype: FloatType, tolerance: Tolerance | None
 ) -> MetricDelta:
-    """The difference of two points that are not the same bits."""
+    """Return the difference of two points whose bits differ."""
     left, right = expected.value, observed.value
     distance = ulp_distance(left, right, dtype)
     absolute = _finite(abs(right - left)) if distance is not None else None
-    # a ratio to a number near zero, and a difference of two huge ones, may be beyond float64
+    # A ratio to a number near zero, and a difference of two huge ones, may overflow float64.
     ratio = _finite(absolute / abs(left)) if absolute is not None and left else None
     return MetricDelta(
         metric=name,
@@ -259,7 +259,7 @@ def _within(
     distance: int | None,
     tolerance: Tolerance | None,
 ) -> bool:
-    """Whether any one limit holds; what is not finite is inside no tolerance."""
+    """Return whether any one limit holds; a number that is not finite is within no tolerance."""
     if tolerance is None or absolute is None or distance is None:
         return False
     if tolerance.improvement is Improvement.PASS and tolerance.better(*sides):

@@ -1,8 +1,8 @@
-"""Throughput and run-time variance of the runs of one kind.
+"""Measure throughput and run-time variance of the runs of one kind.
 
-The steps are those after the warm-up, without the harness's own time; where each run has enough in
-which the harness took next to nothing, only those (see `cost.py`). Variances within runs are pooled
-by their degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.5.3).
+Only steps after the warm-up count, without the harness's own time. If each run has enough steps in
+which the harness took next to nothing, only those count (see `cost.py`). Variances within runs are
+pooled by their degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.5.3).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ KINDS = tuple(
     for commit in (Commit.HEAD, Commit.BASE)
     for mode in (RunMode.STRICT, RunMode.DEFAULT)
 )
-# one step has no deviation
+# A single step has no deviation.
 LEAST_STEPS = 2
 
 
 def performance_of(
     runs: tuple[RunEvidence, ...], settings: CostSettings
 ) -> tuple[Performance, ...]:
-    """Each kind of run that there is: head before base, strict before default."""
+    """Return figures for each kind of run: head before base, strict before default."""
     alone = timed_alone(runs, runs, settings)
     made = {
         kind: [pair for pair in zip(runs, alone, strict=True) if _kind(pair[0]) == kind]
@@ -48,7 +48,7 @@ def _of_kind(
     pairs: list[tuple[RunEvidence, RunEvidence]],
     settings: CostSettings,
 ) -> Performance:
-    """Of runs, each whole and with the steps that ran alone."""
+    """Return the figures of runs; each pair is a run and its copy with steps that ran alone."""
     whole, runs = tuple(zip(*pairs, strict=True))
     measured = Performance(
         commit=kind[0],
@@ -76,7 +76,7 @@ def _figures(seconds: list[Seconds], samples: int | None) -> dict[str, float | N
     mean = total / steps
     means = [float(run.mean()) for run in seconds]
     squares = sum(float(((run - run.mean()) ** 2).sum()) for run in seconds)
-    # one degree of freedom goes to each run's own mean
+    # Each run's own mean takes one degree of freedom.
     within = math.sqrt(squares / (steps - len(seconds)))
     between = float(np.std(means, ddof=1)) if len(means) > 1 else None
     return {
@@ -93,8 +93,8 @@ def _figures(seconds: list[Seconds], samples: int | None) -> dict[str, float | N
 
 
 def _samples(timings: list[Timings]) -> int | None:
-    """All samples of these steps; None where one is not known, or no DataLoader was used."""
+    """Return all samples of these steps; None if one is unknown, or no DataLoader was used."""
     if any(UNKNOWN in steps.samples for steps in timings):
         return None
-    # whole numbers of Python's: of a hostile record no sum runs over
+    # Python's integers cannot overflow, whatever an untrusted record contains.
     return sum(sum(steps.samples) for steps in timings) or None

@@ -1,12 +1,12 @@
-"""A resumed run against the run that was never interrupted: the second one counts on from a step.
+"""Compare a resumed run with the run that was never interrupted, from the resumed step on.
 
-In a fresh process the harness counts steps from 1, so what it recorded there is moved by the steps
-of the interrupted run. A script's own metrics may count on, or begin again; both are read. What
-counts something else than steps, such as epochs, is left out: an epoch that was interrupted has
-another mean, and nothing is wrong.
+In a fresh process the harness counts steps from 1, so its records are shifted by the steps of the
+interrupted run. A script's own metrics may count on or start again; both are understood. Metrics
+that count something other than steps, such as epochs, are left out: an interrupted epoch correctly
+has a different mean.
 
-Of what the script itself saved, model, optimizer and random state are compared. What else it keeps
-there, such as times and counters of its own, may differ after a correct resume.
+In the script's own saved file, only model, optimizer and random state are compared. Anything else
+that it saves, such as times and counters, may differ after a correct resume.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gate.evidence.step_columns import StepDigest, StepDigests
 from gate.evidence.step_work import StepGiven, given_at, is_told
 from gate.settings.gate_settings import ComparisonSettings
 
-# seen once, in the first step of a process, and of no use for a later one
+# These are taken once, in the first step of a process, and mean nothing for a later step.
 OF_A_START: Final = frozenset({"initial", "structure"})
 BATCH: Final = "batch"
 
@@ -39,7 +39,7 @@ BATCH: Final = "batch"
 def compare_resumed(
     whole: RunEvidence, resumed: RunEvidence, step: int, settings: ComparisonSettings
 ) -> Comparison:
-    """What the resumed run gave against the steps behind `step` of the uninterrupted one."""
+    """Compare the resumed run with the steps after `step` of the uninterrupted run."""
     names = (f"{whole.run.label} from step {step + 1} on", resumed.run.label)
     return compare_results(_rest(whole, step), _moved(resumed, whole, step), settings, names)
 
@@ -47,29 +47,32 @@ def compare_resumed(
 def compare_first_part(
     whole: RunEvidence, interrupted: RunEvidence, step: int, settings: ComparisonSettings
 ) -> Comparison:
-    """The interrupted run up to `step` against the uninterrupted one; no state is compared.
+    """Compare the interrupted run with the uninterrupted one up to `step`, without any state.
 
-    As no tensor is, this is never `numerically_equal`: ask whether it `differs`.
+    Without tensors the result is never `numerically_equal`, so ask whether it `differs`.
     """
     names = (f"{whole.run.label} up to step {step}", interrupted.run.label)
     return compare_results(_start(whole, step), _start(interrupted, step), settings, names)
 
 
 def learning_rate(given: tuple[StepGiven, ...], step: int) -> dict[str, str]:
-    """The rate of each group at that step's update, by its name in the state; none if unknown."""
+    """Return the rate of each group at that step's update, by its name in the state.
+
+    {} where it is unknown.
+    """
     known = given_at(given, step) if is_told(step) else None
     settings = {} if known is None else known.settings
     return {name: word for name, word in settings.items() if name.endswith("/lr")}
 
 
 def fingerprint(run: RunEvidence, name: str, step: int) -> str:
-    """A fingerprint at a step, empty where it was not observed."""
+    """Return a run's fingerprint at a step; "" if it was not observed."""
     digest = next((record for record in run.steps.observed if record.step == step), None)
     return "" if digest is None else digest.with_parameters.get(name, "")
 
 
 def _start(run: RunEvidence, step: int) -> RunEvidence:
-    """The run up to a step, of what counts in steps."""
+    """Return the run up to a step, with only what counts in steps."""
     metrics = tuple(_series_until(run.metrics, step))
     nothing = run.checkpoint.model_copy(update={"tensors": ()})
     return run.model_copy(
@@ -85,7 +88,7 @@ def _start(run: RunEvidence, step: int) -> RunEvidence:
 
 def _series_until(metrics: tuple[MetricSeries, ...], step: int) -> Iterator[MetricSeries]:
     for series in metrics:
-        # how a script numbers its own cannot be told from the half that an interrupted run has
+        # The half that an interrupted run has does not show how a script numbers its own metrics.
         if series.source is not MetricSource.HARNESS:
             continue
         kept = [(own, value) for own, value in series.points.pairs() if own <= step]
@@ -94,7 +97,7 @@ def _series_until(metrics: tuple[MetricSeries, ...], step: int) -> Iterator[Metr
 
 
 def _rest(run: RunEvidence, step: int) -> RunEvidence:
-    """The run behind a step, in its own numbers."""
+    """Return the run after a step, in its own numbering."""
     numbering = numbering_of(run.metrics, len(run.steps), certain=False)
     metrics = (_behind(series, numbering, step) for series in run.metrics)
     return run.model_copy(
@@ -103,7 +106,7 @@ def _rest(run: RunEvidence, step: int) -> RunEvidence:
             "steps": run.steps[step:],
             "given": (),
             "checkpoint": _compared(run.checkpoint),
-            # in other numbers; what all ranks recorded together is compared
+            # ranks' own records count differently; the record of all ranks together is compared
             "ranks": (),
         }
     )
@@ -119,7 +122,7 @@ def _behind(series: MetricSeries, numbering: Numbering, step: int) -> MetricSeri
 
 
 def _moved(run: RunEvidence, whole: RunEvidence, step: int) -> RunEvidence:
-    """A resumed run in the numbers of the uninterrupted one, of the metrics that one has."""
+    """Return a resumed run in the numbering of the uninterrupted one, with metrics both have."""
     numbering = numbering_of(whole.metrics, len(whole.steps), certain=False)
     there = {series.name for series in _rest(whole, step).metrics}
     metrics = (
@@ -131,14 +134,14 @@ def _moved(run: RunEvidence, whole: RunEvidence, step: int) -> RunEvidence:
             "steps": _moved_steps(run, whole, step),
             "given": (),
             "checkpoint": _compared(run.checkpoint),
-            # in other numbers; what all ranks recorded together is compared
+            # as in `_rest`: only the record of all ranks together is compared
             "ranks": (),
         }
     )
 
 
 def _counted_on(series: MetricSeries, numbering: Numbering, step: int) -> MetricSeries:
-    """The series in the script's whole numbering: it may count on, or begin again."""
+    """Return a series in the uninterrupted numbering: the script may count on or start again."""
     pairs = list(series.points.pairs())
     places = [numbering.step(series.name, own) or 0 for own, _ in pairs]
     harness = series.source is MetricSource.HARNESS
@@ -148,7 +151,7 @@ def _counted_on(series: MetricSeries, numbering: Numbering, step: int) -> Metric
 
 
 def _moved_steps(run: RunEvidence, whole: RunEvidence, step: int) -> StepDigests:
-    # a script that skips what it has seen yields all of it before its first step
+    # A script that skips data it has seen loads all of it before its first step.
     skips = _samples(run.given, 1) != _samples(whole.given, step + 1)
     moved = []
     for place, number in enumerate(run.steps.steps):
@@ -174,7 +177,7 @@ def _samples(given: tuple[StepGiven, ...], step: int) -> int | None:
 
 
 def _compared(manifest: CheckpointManifest) -> CheckpointManifest:
-    """The captured state, and of what the script saved model, optimizer and random state."""
+    """Return the manifest without saved leaves other than model, optimizer and random state."""
     tensors = tuple(leaf for leaf in manifest.tensors if not _is_bookkeeping(leaf))
     return manifest.model_copy(update={"tensors": tensors})
 

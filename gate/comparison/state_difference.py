@@ -1,7 +1,7 @@
-"""What two saved states differ in, leaf by leaf: plain data, quick to import.
+"""The differences of two saved states, leaf by leaf: plain records that are quick to import.
 
-A leaf such as `state/optimizer/0/state/3/exp_avg` has a number where a person looks for a name. The
-harness tells which leaf the parameter is; nothing is decided by that.
+A leaf such as `state/optimizer/0/state/3/exp_avg` has a number where a person expects a name. The
+harness reports which leaf is the parameter. It is only shown, and decides nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-# the place of a parameter's state: everything before what is kept there, `exp_avg` for example
+# Matches the place of a parameter's state: everything before the value's own name, such as
+# `exp_avg`.
 _PLACE = re.compile(r"(.*?optimizer/[0-9]{1,6}/state/[0-9]{1,9})/")
 _MODEL = "/model/"
 
 
 def short_names(leaves: Mapping[str, str]) -> dict[str, str]:
-    """For each place the parameter as its model calls it; of several models, with their number.
+    """Return each place's parameter as its model names it; with a number if models are several.
 
-    `leaves` has, for the place of a parameter's state, the leaf that is the parameter.
+    `leaves` maps the place of a parameter's state to the leaf that is the parameter.
     """
     numbered = {place: leaf.partition(_MODEL)[2] or leaf for place, leaf in leaves.items()}
     if len({name.partition("/")[0] for name in numbered.values()}) > 1:
@@ -29,13 +30,13 @@ def short_names(leaves: Mapping[str, str]) -> dict[str, str]:
 
 
 def parameter_of(leaf: str, names: Mapping[str, str]) -> str:
-    """The name of the parameter that this leaf of an optimizer belongs to, or nothing."""
+    """Return the name of the parameter that this leaf of an optimizer belongs to, or ""."""
     place = _PLACE.match(leaf)
     return names.get(place.group(1), "") if place is not None else ""
 
 
 def with_parameter(leaf: str, names: Mapping[str, str]) -> str:
-    """`state/optimizer/0/state/3/exp_avg (head.weight)`, or the leaf alone."""
+    """Return `state/optimizer/0/state/3/exp_avg (head.weight)`, or only the leaf."""
     parameter = parameter_of(leaf, names)
     return f"{leaf} ({parameter})" if parameter else leaf
 
@@ -44,7 +45,7 @@ DIFFERENCE_SCHEMA: Final = "repro-gate.difference/1"
 
 
 class LeafChange(StrEnum):
-    """How a leaf differs; `RETYPED` and `RESHAPED` tensors have no numbers to subtract."""
+    """How a leaf differs; tensors of a different type or shape have no numbers to subtract."""
 
     CHANGED = "changed"
     RETYPED = "different type"
@@ -63,13 +64,13 @@ class UlpShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NumberDifference:
-    """The numbers of one tensor against another of the same type and shape.
+    """The numbers of one tensor against another one of the same type and shape.
 
-    `differing` counts elements whose bits differ, `first_index` is where the first of them stands.
-    Differences, norms and distances are over elements that are finite in both; a complex element
-    counts by its two parts. `max_relative` is over the larger of the two magnitudes, `relative_l2`
-    the norm of the difference over the larger of the two norms. None means that there is no such
-    number: no finite element, or one beyond float64. `ulp` is empty for integers.
+    `differing` counts elements whose bits differ, and `first_index` is the position of the first.
+    Differences, norms and distances cover elements that are finite on both sides. A complex element
+    counts by its two parts. `max_relative` is relative to the larger magnitude. `relative_l2` is
+    the norm of the difference divided by the larger norm. None means that the number does not
+    exist: no element is finite, or it overflows float64. `ulp` is empty for integers.
     """
 
     elements: int
@@ -90,11 +91,11 @@ class NumberDifference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeafDifference:
-    """A leaf that differs; `left` and `right` describe it on either side, empty where it is not.
+    """A leaf that differs; `left` and `right` describe it, empty on a side that lacks it.
 
-    A tensor is described by type and shape, a value by its kind and a short, escaped form of it.
-    `relative` orders differences: the size of the difference over the size of the leaf.
-    `parameter` is the model's parameter whose state in an optimizer this is, where that is known.
+    A tensor is described by type and shape, a value by its kind and a short, escaped form.
+    `relative` sorts differences: the size of the difference divided by the size of the leaf.
+    `parameter` is the model's parameter whose optimizer state this is, where known.
     """
 
     path: str
@@ -108,13 +109,13 @@ class LeafDifference:
 
     @property
     def shown(self) -> str:
-        """The path, and the parameter behind it."""
+        """The path, followed by the parameter where it is known."""
         return f"{self.path} ({self.parameter})" if self.parameter else self.path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedState:
-    """One of the two states: its name for the reader, what it was recognised as, its notes."""
+    """One of the two states: its name for the reader, its detected format, and notes."""
 
     shown: str
     format: str
@@ -123,7 +124,7 @@ class ComparedState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """Leaves of both states that an exclusion left out."""
+    """Leaves that an exclusion left out, counted on both sides."""
 
     pattern: str
     reason: str
@@ -132,9 +133,9 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateDifference:
-    """Two states against each other; `differences` stand worst first.
+    """The differences of two states, worst first.
 
-    `equal_tensors` and `equal_values` count leaves that are equal bit for bit.
+    `equal_tensors` and `equal_values` count leaves that are equal, bit for bit.
     """
 
     left: ComparedState
@@ -146,5 +147,5 @@ class StateDifference:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs; something was compared in any case."""
+        """Whether nothing differs; `compare_states` ensures that something was compared."""
         return not self.differences

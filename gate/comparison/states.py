@@ -1,7 +1,7 @@
-"""Two saved states, leaf by leaf: bytes first, numbers only where bytes differ.
+"""Compare two saved states leaf by leaf: bytes first, numbers only where bytes differ.
 
-No tensor is held in memory. The first pass compares bytes on all cores and leaves a tensor at the
-first stretch that differs; the second takes the numbers of those tensors, stretch by stretch.
+No tensor is held in memory. The first pass compares bytes on all cores and leaves a tensor at its
+first differing stretch. The second pass measures the numbers of those tensors, stretch by stretch.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from gate.errors import EvidenceError
 from gate.text.untrusted_text import short_text
 
 SHOWN_BYTES: Final = 24
-# Decimal text of a longer integer takes time that grows with the square of its length.
+# Converting a longer integer to decimal takes time quadratic in its length.
 DECIMAL_BYTES: Final = 32
 TEXT_KINDS: Final = frozenset(("text", "name", "object"))
 MAX_TEXT_BYTES: Final = 4 * 200
 
 
 def shown_value(leaf: ValueLeaf) -> str:
-    """The kind of a value and what it is, in at most some hundred printable characters."""
+    """Return a value's kind and content, in at most some hundred printable characters."""
     if leaf.kind == "none" or leaf.kind.startswith("empty"):
         return leaf.kind
     return f"{leaf.kind} {_shown_data(leaf)}"
@@ -49,14 +49,14 @@ def _shown_data(leaf: ValueLeaf) -> str:
     if number is not None:
         return repr(bool(number)) if leaf.kind == "bool" else repr(number)
     if leaf.kind in TEXT_KINDS:
-        # cut first: a text may be as long as the file
+        # Cut before decoding: the text may be as long as the file.
         return short_text(leaf.data[:MAX_TEXT_BYTES].decode("utf-8", "replace"))
     shown = leaf.data[:SHOWN_BYTES].hex()
     return f"0x{shown}" + (f"... ({len(leaf.data):,} bytes)" if shown != leaf.data.hex() else "")
 
 
 def leaf_number(leaf: ValueLeaf) -> float | int | None:
-    """The number that a value is, or None when it is none, or too long to be written out."""
+    """Return the number that a value is; None if it is none, or too long to be written out."""
     if leaf.kind == "float" and len(leaf.data) == struct.calcsize("<d"):
         return float(struct.unpack("<d", leaf.data)[0])
     if leaf.kind in ("int", "bool") and len(leaf.data) <= DECIMAL_BYTES:
@@ -65,7 +65,7 @@ def leaf_number(leaf: ValueLeaf) -> float | int | None:
 
 
 def relative_gap(left: ValueLeaf, right: ValueLeaf) -> float:
-    """The difference of two numbers over the larger magnitude; 1 where there is none to take."""
+    """Return the difference of two numbers over the larger magnitude; 1 where there is none."""
     first, second = leaf_number(left), leaf_number(right)
     if first is None or second is None or not (math.isfinite(first) and math.isfinite(second)):
         return 1.0
@@ -84,18 +84,18 @@ def compare_states(
     threads: int | None = None,
     max_bytes: int | None = None,
 ) -> StateDifference:
-    """Every leaf that differs, worst first; leaves that an exclusion takes out do not count.
+    """Return every leaf that differs, worst first; excluded leaves do not count.
 
-    `max_bytes` bounds the logical bytes of each state. Raises `EvidenceError` for that, for a path
-    that occurs twice, for whatever is wrong with the bytes, and when there is nothing to compare:
-    that is never an agreement.
+    `max_bytes` bounds the logical bytes of each state. Raises `EvidenceError` for a larger state,
+    for a path that occurs twice, for malformed bytes, and when there is nothing to compare: that is
+    never equality (T4).
     """
     sides = [_kept(content, exclusions, max_bytes) for content in (left, right)]
     (ours, our_excluded), (theirs, their_excluded) = sides
     structure = [*_unpaired(ours, theirs), *_retyped(ours, theirs)]
     values, equal_values = _value_differences(ours, theirs)
     pairs = list(_tensor_pairs(ours, theirs))
-    # two empty sides agree in everything that they hold, and that must not read as equal
+    # Two empty sides have no difference, but must not count as equal.
     if not ours and not theirs:
         raise EvidenceError(
             f"{left.shown} and {right.shown}: hold nothing to compare",
@@ -124,7 +124,7 @@ def _kept(
     content: StateContent, exclusions: Sequence[Exclusion], max_bytes: int | None
 ) -> tuple[Leaves, tuple[Excluded, ...]]:
     kept, excluded = without_excluded(content.leaves, exclusions)
-    # `check_leaves` finds a path that is there twice by looking at neighbours
+    # `check_leaves` finds duplicate paths by comparing neighbours, so sort first.
     kept.sort(key=lambda leaf: leaf.path)
     check_leaves(content.shown, kept, max_bytes)
     return {leaf.path: leaf for leaf in kept}, excluded
@@ -135,7 +135,7 @@ def _named(content: StateContent) -> ComparedState:
 
 
 def _agreed_names(left: Mapping[str, str], right: Mapping[str, str]) -> dict[str, str]:
-    """Names of parameters that no side contradicts."""
+    """Return the names of parameters that neither side contradicts."""
     return short_names(
         {place: leaf for place, leaf in {**left, **right}.items() if left.get(place, leaf) == leaf}
     )
@@ -162,7 +162,7 @@ def _unpaired(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
 
 
 def _retyped(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
-    """Leaves that stand on both sides and cannot be compared element by element."""
+    """Yield leaves of both sides that cannot be compared element by element."""
     for path, leaf in ours.items():
         other = theirs.get(path)
         if other is None:
@@ -172,6 +172,7 @@ def _retyped(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
                 yield _difference(path, LeafChange.RETYPED, leaf, other, math.inf)
             elif leaf.shape != other.shape:
                 yield _difference(path, LeafChange.RESHAPED, leaf, other, math.inf)
+        # One side is a tensor and the other a value, or the kinds of value differ.
         elif type(leaf) is not type(other) or kind_of(leaf) != kind_of(other):
             yield _difference(path, LeafChange.RETYPED, leaf, other, math.inf)
 
@@ -182,6 +183,7 @@ def _value_differences(ours: Leaves, theirs: Leaves) -> tuple[list[LeafDifferenc
         other = theirs.get(path)
         if not isinstance(leaf, ValueLeaf) or not isinstance(other, ValueLeaf):
             continue
+        # `_retyped` reports these.
         if leaf.kind != other.kind:
             continue
         if leaf.data == other.data:
@@ -205,7 +207,7 @@ def _tensor_differences(pairs: Sequence[TensorPair], threads: int) -> list[LeafD
     changed = changed_tensors(pairs, threads)
     differences = []
     for pair, numbers in zip(changed, number_differences(changed, threads), strict=True):
-        # without numbers (raw bytes, or sums that left float64) it ranks as wholly different
+        # Without numbers (raw bytes, or sums that overflow float64), it ranks as wholly different.
         gap = 1.0 if numbers is None or numbers.relative_l2 is None else numbers.relative_l2
         differences.append(
             _difference(pair.left.path, LeafChange.CHANGED, pair.left, pair.right, gap, numbers)
@@ -246,7 +248,7 @@ def _shown(leaf: Leaf | None) -> str:
 
 
 def _badness(difference: LeafDifference) -> tuple[int, float, str]:
-    """Another structure first, then numbers that became infinite or NaN, then by size."""
+    """Return a sort key: different structure first, then changed finiteness, then size."""
     if difference.change in STRUCTURE:
         return 0, 0.0, difference.path
     numbers = difference.numbers

@@ -1,18 +1,18 @@
 """Equivalence, rankings and spread of few values, by Student's t distribution.
 
-D. J. Schuirmann, A comparison of the two one-sided tests procedure and the power approach for
-assessing the equivalence of average bioavailability, J. Pharmacokinet. Biopharm. 15, 1987: two
-means are equivalent at alpha when the 1 - 2 alpha interval of their difference lies inside the
-margin. The variances need not be equal: the degrees of freedom are those of B. L. Welch, The
+Equivalence: D. J. Schuirmann, A comparison of the two one-sided tests procedure and the power
+approach for assessing the equivalence of average bioavailability, J. Pharmacokinet. Biopharm. 15,
+1987. Two means are equivalent at alpha when the 1 - 2 alpha interval of their difference is inside
+the margin. The variances need not be equal: the degrees of freedom are those of B. L. Welch, The
 generalization of Student's problem when several different population variances are involved,
-Biometrika 34, 1947. Where several metrics must all be equivalent, each may be tested at alpha: the
+Biometrika 34, 1947. If several metrics must all be equivalent, each may be tested at alpha: the
 whole then holds at alpha too (R. L. Berger, J. C. Hsu, Statistical Science 11, 1996).
 
-Head and baseline train the same seeds. Where that makes their results alike, the spread of the
-difference is smaller than it is taken for here: the test then errs on the side of `undecided`.
+Head and baseline train the same seeds. If that makes their results alike, the true spread of the
+difference is smaller than assumed here, and the test errs towards `undecided`.
 
-Neighbours of the baseline's ranking that it separates at alpha have to be separated again, in the
-same order. Two variants that it does not separate may come either way. (Student, The probable error
+Ranking: neighbours that the baseline separates at alpha have to be separated again, in the same
+order. Two variants that it does not separate may come in either order. (Student, The probable error
 of a mean, Biometrika 6, 1908.)
 """
 
@@ -46,7 +46,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class SpreadPlace(StrEnum):
-    """Whose values make the spread: seeds of the package, runs of it, or seeds trained here."""
+    """The source of a spread's values: recorded seeds, recorded runs, or seeds trained here."""
 
     SEEDS_THEN = "seeds-then"
     RUNS_THEN = "runs-then"
@@ -54,10 +54,10 @@ class SpreadPlace(StrEnum):
 
 
 class MetricSpread(Document):
-    """A metric's last value against a prediction interval of 95 %.
+    """A metric's last value against a 95 % prediction interval.
 
-    `value` is the one that is judged, of the other side than the `values` (their number) that make
-    mean, standard deviation (of the sample), `low` and `high`.
+    `value` is judged. It comes from the other side than the `values` observations from which
+    `mean`, `deviation` (of the sample), `low` and `high` are computed.
     """
 
     metric: str
@@ -71,14 +71,14 @@ class MetricSpread(Document):
     inside: bool
 
 
-# far above the rounding of float64, far below any digit that a reader sees
+# `PRECISION` is above the rounding of float64 and far below any digit that a reader sees.
 PRECISION = 1e-15
 TINY = 1e-300
 MAX_TERMS = 10_000
 
 
 def upper_share(t: float, freedom: float) -> float:
-    """The probability that a t variable exceeds `t`.
+    """Return the probability that a t variable with `freedom` degrees of freedom exceeds `t`.
 
     Source: NIST Digital Library of Mathematical Functions, 8.17; Abramowitz and Stegun, 26.7.1.
     """
@@ -87,15 +87,15 @@ def upper_share(t: float, freedom: float) -> float:
 
 
 def t_quantile(share: float, freedom: float) -> float:
-    """The value that a t variable stays below with this probability, by bisection.
+    """Return the value that a t variable stays below with probability `share`, by bisection.
 
-    For probabilities from one half up to, and without, one.
+    `share` is at least one half and less than one.
     """
     low, high = 0.0, 1.0
-    # of one degree of freedom (Cauchy's distribution) no fixed bound holds the quantiles
+    # With one degree of freedom (Cauchy's distribution), no fixed bound contains the quantiles.
     while 1 - upper_share(high, freedom) < share:
         low, high = high, 2 * high
-    # each round halves the interval: after 100 it is below a rounding error of float64
+    # Each round halves the interval, so 100 rounds reach the rounding error of float64.
     for _ in range(100):
         middle = (low + high) / 2
         if 1 - upper_share(middle, freedom) < share:
@@ -106,12 +106,12 @@ def t_quantile(share: float, freedom: float) -> float:
 
 
 def _incomplete_beta(a: float, b: float, freedom: float, square: float) -> float:
-    """I_x(a, b) at x = freedom / (freedom + square), which is handed in as its two parts.
+    """Return I_x(a, b) at x = freedom / (freedom + square).
 
-    1 - x of a small square would lose its digits.
+    The two parts are arguments because 1 - x would lose the digits of a small square.
     """
     x, rest = freedom / (freedom + square), square / (freedom + square)
-    # a square so small, or so large, that one of the parts is no float64 any more
+    # The square is so small or so large that one of the parts underflows float64.
     if not rest:
         return 1.0
     if math.isinf(square) or not x:
@@ -120,8 +120,8 @@ def _incomplete_beta(a: float, b: float, freedom: float, square: float) -> float
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
     )
     front = math.exp(log_front)
-    # the fraction converges fast on this side of the mean alone (DLMF 8.17.22); beyond it the rest
-    # is taken from one: I_x(a, b) = 1 - I_1-x(b, a) (DLMF 8.17.4)
+    # The fraction converges fast only on this side of the mean (DLMF 8.17.22). Beyond it, use
+    # I_x(a, b) = 1 - I_1-x(b, a) (DLMF 8.17.4).
     if x < (a + 1) / (a + b + 2):
         return front * _fraction(a, b, x) / a
     return 1 - front * _fraction(b, a, rest) / b
@@ -154,7 +154,7 @@ MOST_SEEDS_NAMED = 1000
 def equivalence(
     metric: str, baseline: Sequence[float], head: Sequence[float], margin: Margin
 ) -> Equivalence:
-    """Whether the mean of the head's values is equivalent to the mean of the baseline's."""
+    """Test whether the head's mean is equivalent to the baseline's mean within the margin."""
     if min(len(baseline), len(head)) < LEAST_SEEDS:
         return _untested(metric, f"fewer than {LEAST_SEEDS} seeds")
     if not all(map(math.isfinite, (*baseline, *head))):
@@ -163,7 +163,7 @@ def equivalence(
     if expected is None or observed is None:
         return _untested(metric, "the values are too large to distinguish")
     if not _standard_error(expected, observed):
-        # no spread was seen, so nothing says how far the means may be off
+        # Without any spread, nothing shows how far the means may be off.
         reason = "does not vary with the seed; judge it by policy.thresholds"
         return _untested(metric, reason, expected, observed)
     tested = _tested(expected, observed, margin.around(expected.mean))
@@ -181,9 +181,10 @@ def equivalence(
 
 
 def sample_of(values: Sequence[float]) -> Sample | None:
-    """Mean and standard deviation; None where they are no float64."""
+    """Return mean and standard deviation; None where float64 cannot hold them."""
     try:
-        # both add exact fractions: neither the order of the seeds nor a large mean costs a bit
+        # Both functions add exact fractions, so neither the order of seeds nor a large mean costs a
+        # bit.
         sample = Sample(seeds=len(values), mean=mean(values), deviation=stdev(values))
     except (OverflowError, ValueError):
         return None
@@ -206,13 +207,13 @@ def _tested(baseline: Sample, head: Sample, margin: float) -> TestedDifference |
     difference = head.mean - baseline.mean
     error = _standard_error(baseline, head)
     freedom = welch_freedom(baseline, head)
-    # the 1 - 2 alpha interval: two one-sided tests, each of them at alpha (Schuirmann)
+    # The 1 - 2 alpha interval stands for two one-sided tests at alpha each (Schuirmann).
     reach = t_quantile(1 - ALPHA, freedom) * error
     numbers = (difference - reach, difference + reach, margin)
     if not margin or not all(map(math.isfinite, numbers)):
         return None
     low, high, _ = numbers
-    # the larger of the two one-sided p: of the bound that the difference is nearer to
+    # The larger of the two one-sided p values, which is for the nearer bound.
     p = upper_share((margin - abs(difference)) / error, freedom)
     tested = TestedDifference(
         difference=difference,
@@ -238,7 +239,7 @@ def _agreement(tested: TestedDifference) -> Agreement:
 
 
 def _standard_error(left: Sample, right: Sample) -> float:
-    # by hypot, since the square of a large loss is no float64
+    # hypot avoids squares, which overflow float64 for a large loss.
     return math.hypot(
         left.deviation / math.sqrt(left.seeds), right.deviation / math.sqrt(right.seeds)
     )
@@ -246,13 +247,17 @@ def _standard_error(left: Sample, right: Sample) -> float:
 
 def welch_freedom(baseline: Sample, head: Sample) -> float:
     """Welch's degrees of freedom (the Welch-Satterthwaite equation)."""
-    # by shares of the variance: the fourth powers of the usual form are no float64 for a large loss
+    # Shares of the variance avoid the fourth powers of the usual form, which overflow for a large
+    # loss.
     share = (baseline.deviation / math.sqrt(baseline.seeds) / _standard_error(baseline, head)) ** 2
     return 1 / (share**2 / (baseline.seeds - 1) + (1 - share) ** 2 / (head.seeds - 1))
 
 
 def _seeds_needed(baseline: Sample, head: Sample, room: float) -> int | None:
-    """The least number on each side whose interval, as wide as it is now, keeps off the margin."""
+    """Return the least number of seeds on each side that would decide, None above the maximum.
+
+    It assumes that means and deviations stay as they are.
+    """
 
     def decides(seeds: int) -> bool:
         sides = [side.model_copy(update={"seeds": seeds}) for side in (baseline, head)]
@@ -261,23 +266,23 @@ def _seeds_needed(baseline: Sample, head: Sample, room: float) -> int | None:
     if not decides(MOST_SEEDS_NAMED):
         return None
     low, high = LEAST_SEEDS - 1, MOST_SEEDS_NAMED
-    # more seeds never make the interval wider
+    # More seeds never widen the interval, so bisection works.
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if decides(middle) else (middle, high)
     return high
 
 
-# a metric by seed, of each variant
+# Maps a variant to a metric's values by seed.
 Values = Mapping[str, Mapping[int, float]]
 Ranked = tuple[tuple[RankedVariant, ...], tuple[RankedPair, ...], str]
 
 
 def ranking(baseline: Values, head: Values, better_is: Direction) -> Ranked:
-    """Variants in the baseline's order, its neighbouring pairs, and why the ranking does not hold.
+    """Return the variants in the baseline's order, its neighbouring pairs, and a problem or "".
 
-    The last is empty where it holds. Every variant has a finite value for at least three seeds on
-    each side.
+    The problem says why the ranking does not hold. Every variant must have a finite value for at
+    least three seeds on each side.
     """
     sign = 1.0 if better_is is Direction.HIGHER else -1.0
     samples = {
@@ -314,9 +319,10 @@ def _pair(
 
 
 def leads(better: Mapping[int, float], worse: Mapping[int, float], sign: float) -> float:
-    """The p of a one-sided t test, paired over the seeds that both have, that the first is better.
+    """Return the p value of a one-sided paired t test that the first variant is better.
 
-    Differences that are all the same and not zero have none of their spread left to chance: 0.
+    Pairs are over the seeds that both have. Differences that are all equal and positive leave
+    nothing to chance: the result is 0.
     """
     common = sorted(better.keys() & worse.keys())
     differences = [sign * (better[seed] - worse[seed]) for seed in common]
@@ -338,7 +344,7 @@ def _problem(
 ) -> str:
     if all(pair.state is PairState.OPEN for pair in pairs):
         return "the baseline's ranking separates no two neighbours, so there is no order to keep"
-    # not only neighbours: a leader must not fall behind the last past a pair that is open
+    # All pairs, because a leader must not fall behind the last variant past an open pair.
     for left, right in combinations(ordered, 2):
         behind = sign * (left.head.mean - right.head.mean) <= 0
         if behind and leads(baseline[left.name], baseline[right.name], sign) < ALPHA:
@@ -353,14 +359,14 @@ def _problem(
 
 
 SHARE: Final = 0.95
-# of two values the interval is so wide that almost anything lies inside
+# With two values the interval is so wide that almost everything is inside.
 LEAST_VALUES: Final = 3
 
 
 def spread_of(
     metric: str, values: Sequence[float], value: float, place: SpreadPlace
 ) -> MetricSpread | None:
-    """The prediction interval of `values` for one more observation, and whether `value` is inside.
+    """Return the prediction interval of `values` for one more observation, tested on `value`.
 
     mean ± t(0.975, n - 1) · s · √(1 + 1/n): G. J. Hahn and W. Q. Meeker, Statistical Intervals
     (1991), 4.7. None for fewer than three values, or where one is not finite.
@@ -370,7 +376,7 @@ def spread_of(
         return None
     mean, deviation = fmean(values), stdev(values)
     half = t_quantile((1 + SHARE) / 2, count - 1) * deviation * math.sqrt(1 + 1 / count)
-    # of values whose squares overflow there is no interval
+    # If squares overflow, there is no interval.
     if not math.isfinite(half):
         return None
     return MetricSpread(
@@ -387,12 +393,12 @@ def spread_of(
 
 
 def last_values(run: RunEvidence) -> dict[str, float]:
-    """The last value of each metric of a run."""
+    """Return the last value of each metric of a run."""
     return {series.name: series.points[-1].value for series in run.metrics if series.points}
 
 
 def values_of_seeds(results: Sequence[SeedResult], metric: str) -> tuple[float, ...]:
-    """The last values of a metric over the seeds of the training itself, no variant's."""
+    """Return a metric's last values over the seeds of the training itself, without variants."""
     values = (result.value(metric) for result in results if not result.variant)
     return tuple(point.value for point in values if point is not None)
 
@@ -400,7 +406,7 @@ def values_of_seeds(results: Sequence[SeedResult], metric: str) -> tuple[float, 
 def spreads(
     judged: dict[str, float], values: dict[str, tuple[float, ...]], place: SpreadPlace
 ) -> tuple[MetricSpread, ...]:
-    """One for each metric that is judged and has enough values, in the order of their names."""
+    """Return a spread for each judged metric with enough values, sorted by name."""
     samples = (
         spread_of(metric, values.get(metric, ()), value, place)
         for metric, value in sorted(judged.items())

@@ -1,4 +1,4 @@
-"""What a study holds: set-ups of one commit over the same seeds, and what differs."""
+"""The documents of a study: set-ups of one commit over the same seeds, and what differs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Step = Annotated[int, Field(ge=0, le=MAX_STEP)]
 
 
 class StudyKind(StrEnum):
-    """What was asked: many seeds of one set-up, several set-ups, or several numbers of ranks."""
+    """What was studied: many seeds of one set-up, several set-ups, or several numbers of ranks."""
 
     SEEDS = "seeds"
     ARMS = "arms"
@@ -36,10 +36,11 @@ class StudyKind(StrEnum):
 
 
 class StudyRun(Document):
-    """One run. Runs with one number as `result` are equal, bit for bit; numbers begin at 1.
+    """One run; runs with the same number in `result` (from 1) are equal, bit for bit.
 
-    `wall_seconds` is the whole process, `step_seconds` the median steady step, None where none was
-    timed. Memory is the peak in bytes, 0 where unknown. `values` are each metric's last.
+    `wall_seconds` is the time of the whole process. `step_seconds` is the median steady step, None
+    where none was timed. Memory is the peak in bytes, 0 where unknown. `values` are the last values
+    of the metrics.
     """
 
     label: str
@@ -55,7 +56,7 @@ class StudyRun(Document):
 
 
 class MetricOverSeeds(Document):
-    """A metric's last value over the seeds: `low` and `high` bound its mean at 95 %.
+    """A metric's last value over the seeds; `low` and `high` are the 95 % interval of its mean.
 
     `reason` says why there is no sample.
     """
@@ -69,7 +70,7 @@ class MetricOverSeeds(Document):
 
 
 class MetricCurve(Document):
-    """A metric over the steps: mean, lowest and highest over the seeds; None is not finite."""
+    """A metric over the steps: lowest, mean and highest over the seeds; None is not finite."""
 
     metric: Name
     steps: Annotated[tuple[Step, ...], Field(max_length=MAX_POINTS)]
@@ -86,10 +87,10 @@ class MetricCurve(Document):
 
 
 class StudyArm(Document):
-    """One set-up. `ranks` is the number of processes that its runs reported.
+    """One set-up; `ranks` is the number of processes that its runs reported.
 
-    `samples_per_step` are those of rank 0, None where unknown. `moved` names the parts of the
-    environment that differ from the first arm's. `ignores_seed`: all seeds gave one result.
+    `samples_per_step` is rank 0's, None where unknown. `moved` names the parts of the environment
+    that differ from the first arm's. `ignores_seed`: all seeds gave one result.
     """
 
     name: str
@@ -104,7 +105,7 @@ class StudyArm(Document):
 
 
 class Contrast(StrEnum):
-    """What the seeds say of a difference: `not-shown` proves no equality."""
+    """What the seeds show about a difference; `not-shown` does not prove equality."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -115,8 +116,8 @@ class Contrast(StrEnum):
 class MetricContrast(Document):
     """A metric's difference from the first arm, over pairs of one seed, in the metric's unit.
 
-    `low` and `high` are the 95 % interval of the mean `difference`. `first_step` is the first at
-    which any pair differs. `reason` says why nothing could be decided.
+    `low` and `high` are the 95 % interval of the mean `difference`. `first_step` is the first step
+    at which any pair differs. `reason` says why nothing could be decided.
     """
 
     metric: Name
@@ -129,11 +130,11 @@ class MetricContrast(Document):
 
 
 class ArmContrast(Document):
-    """An arm against the first one.
+    """An arm compared with the first one.
 
-    `equal_pairs` of the `pairs` of one seed are equal, bit for bit. `efficiency` is the work of
-    each rank per second over that of a rank of the first arm, with its 95 % interval; `reason` says
-    why it is not known.
+    `equal_pairs` of the `pairs` of one seed are equal, bit for bit. `efficiency` is the work per
+    second of a rank divided by that of a rank of the first arm, with its 95 % interval. `reason`
+    says why it is not known.
     """
 
     arm: str
@@ -149,7 +150,7 @@ class ArmContrast(Document):
 
 
 class StudyDocument(Document):
-    """The file `study.json`: nothing in it is judged. `order` are the runs as they were made."""
+    """The file `study.json`, which judges nothing; `order` lists the runs as they were made."""
 
     schema_version: Literal["repro-gate.study/1"] = STUDY_SCHEMA
     kind: StudyKind
@@ -164,7 +165,10 @@ class StudyDocument(Document):
 
     @model_validator(mode="after")
     def _others_over_the_first(self) -> Self:
-        """What its views count on: the file may be anybody's."""
+        """Refuse arms and contrasts that do not match.
+
+        The views rely on them, and anybody may have written the file.
+        """
         first, *others = (arm.name for arm in self.arms)
         if (self.kind is StudyKind.SEEDS) is bool(others):
             message = "arms: one for kind seeds, two or more for any other"
@@ -177,5 +181,5 @@ class StudyDocument(Document):
         return self
 
     def runs_of(self, arm: str) -> tuple[StudyRun, ...]:
-        """The runs of an arm, by seed."""
+        """Return the runs of an arm, in the order of the seeds."""
         return tuple(run for run in self.runs if run.arm == arm)

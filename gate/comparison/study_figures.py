@@ -1,9 +1,10 @@
-"""Several set-ups of one commit over the same seeds: means with intervals, and what differs.
+"""Compare set-ups of one commit over the same seeds: means with intervals, and what differs.
 
-A mean's interval is Student's (Biometrika 6, 1908). Two set-ups ran the same seeds, so a difference
-is taken seed by seed, and its interval is that of the mean of these differences: what a seed does
-to both falls out. An interval that holds zero shows no equality; its half is the difference that
-these seeds could have missed. Speed is compared as for two commits (`base_head.py`).
+A mean's interval is Student's (Biometrika 6, 1908). Two set-ups ran the same seeds, so differences
+are taken seed by seed. The interval is the one of their mean, and the effect that a seed has on
+both set-ups cancels. An interval that contains zero does not show equality. Half its width is the
+difference that these seeds could have missed. Speed is compared as for two commits
+(`base_head.py`).
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from gate.evidence.step_columns import UNKNOWN
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import LEAST_SEEDS
 
-# both tails of 95 %
+# The upper quantile of a two-sided 95 % interval.
 TAIL: Final = 0.975
 Runs = tuple[RunEvidence, ...]
 
 
 def ranks_of(run: RunEvidence) -> int:
-    """How many processes trained together; 1 where none was joined to another."""
+    """Return how many processes trained together; 1 if none joined another."""
     world_size = run.environment.part("world_size")
     return int(world_size) if world_size.isdecimal() else 1
 
@@ -55,12 +56,12 @@ def ranks_of(run: RunEvidence) -> int:
 def study_runs(
     runs_by_arm: dict[str, Runs], seeds: Sequence[int], settings: GateSettings
 ) -> tuple[StudyRun, ...]:
-    """Each run as the document holds it, arm by arm, in the order of the seeds."""
+    """Return each run as the document records it, arm by arm, in the order of the seeds."""
     numbers: dict[str, int] = {}
     every = tuple(run for runs in runs_by_arm.values() for run in runs)
     by_arm = []
     for name, runs in runs_by_arm.items():
-        # steps beside which another run went say nothing of speed
+        # Steps beside which a different run was going prove nothing about speed.
         alone = timed_alone(runs, every, settings.cost)
         medians = [performance_of((run,), settings.cost)[0].median_step_seconds for run in alone]
         for seed, run, median in zip(seeds, runs, medians, strict=True):
@@ -70,6 +71,7 @@ def study_runs(
                     label=run.run.label,
                     arm=name,
                     seed=seed,
+                    # Equal results get the same number, so a reader sees at once which runs agree.
                     result=numbers.setdefault(result.digest, len(numbers) + 1),
                     steps=max(
                         (max(metric.points.steps, default=0) for metric in run.metrics), default=0
@@ -88,7 +90,10 @@ def study_arm(
     name: str, command: tuple[str, ...], runs: Runs, own: tuple[StudyRun, ...],
     first: RunEvidence, settings: GateSettings,
 ) -> StudyArm:  # fmt: skip
-    """An arm of these runs, which are `own` in the document; `first` is a run of the first arm."""
+    """Return the arm of these runs.
+
+    `own` are the same runs as the document records them; `first` is a run of the first arm.
+    """
     names = [value.metric for value in own[0].values]
     return StudyArm(
         name=name,
@@ -100,6 +105,7 @@ def study_arm(
         metrics=tuple(_over_seeds(metric, own) for metric in names),
         curves=tuple(
             _curve(metric, runs)
+            # The loss comes first: there may be more metrics than curves.
             for metric in sorted(names, key=lambda metric: (metric != "loss", metric))[:MAX_CURVES]
         ),
         moved=first.environment.moved(runs[0].environment),
@@ -139,7 +145,7 @@ def _series(run: RunEvidence, metric: str) -> Points:
 
 
 def _curve(metric: str, runs: Runs) -> MetricCurve:
-    """Where every run has a point; of many points some, evenly spaced, the last among them."""
+    """Return the points that every run has; for many, an evenly spaced sample with the last one."""
     series = [dict(_series(run, metric).pairs()) for run in runs]
     steps = sorted(set.intersection(*(set(series_item) for series_item in series)))
     if len(steps) > MAX_POINTS:
@@ -170,7 +176,7 @@ def arm_contrast(
     arms: tuple[StudyArm, StudyArm], runs: tuple[Runs, Runs],
     own: tuple[tuple[StudyRun, ...], tuple[StudyRun, ...]], settings: GateSettings,
 ) -> ArmContrast:  # fmt: skip
-    """The second arm against the first; `runs[0][i]` and `runs[1][i]` ran beside each other."""
+    """Compare the second arm with the first; `runs[0][i]` and `runs[1][i]` ran side by side."""
     speed = speed_ratio(runs[0][0].run.mode, runs[0], runs[1], settings.cost)
     efficiency, low, high, reason = _efficiency(arms, speed)
     names = sorted({value.metric for side in own for run in side for value in run.values})
@@ -191,7 +197,7 @@ def arm_contrast(
 def _efficiency(
     arms: tuple[StudyArm, StudyArm], speed: SpeedRatio
 ) -> tuple[Maybe, Maybe, Maybe, str]:
-    """Work of a rank per second against the first arm's; whether a batch grows with the ranks."""
+    """Return a rank's work per second relative to the first arm's, for batches of any size."""
     base, head = (arm.samples_per_step for arm in arms)
     if base is None or head is None:
         return None, None, None, "samples per step unknown: no DataLoader shows the batch size"
@@ -199,6 +205,7 @@ def _efficiency(
         return None, None, None, speed.reason
     work = head / base
     reason = "" if speed.state is CostState.MEASURED else speed.reason
+    # A time ratio is inverted, so its bounds change places.
     return work / speed.ratio, work / speed.high, work / speed.low, reason
 
 
@@ -218,12 +225,13 @@ def _contrast(
     if any(left.step != right.step for left, right in pairs):
         return contrast(reason="ends at different steps")
     if first is None:
+        # No pair differs in any bit at any step, so no test is needed.
         return contrast(state=Contrast.EQUAL, difference=0.0, low=0.0, high=0.0)
     return _tested(contrast, [right.value - left.value for left, right in pairs])
 
 
 def _tested(contrast: partial[MetricContrast], differences: list[float]) -> MetricContrast:
-    """What the differences of pairs come to."""
+    """Return what the paired differences show."""
     if not all(map(math.isfinite, differences)):
         return contrast(reason="a value is NaN or infinite")
     if len(differences) < LEAST_SEEDS:
@@ -241,7 +249,7 @@ def _last(run: StudyRun, metric: str) -> Point | None:
 
 
 def _first_step(left: Points, right: Points) -> int | None:
-    """The first step with other bits, or that only one of the two has."""
+    """Return the first step with different bits, or that only one of the two has."""
     if left == right:
         return None
     pairs = dict(left.pairs()), dict(right.pairs())

@@ -1,15 +1,15 @@
-"""By how much the numbers of two tensors differ, exactly and in one pass.
+"""Measure how much the numbers of two tensors differ, exactly and in one pass.
 
-NumPy knows neither bfloat16 (the upper half of a float32) nor the floats of one byte, whose 256
-values are in tables here. Sources: P. Micikevicius and others, FP8 Formats for Deep Learning,
-2022; the FNUZ types (no infinity, no minus zero) as StableHLO specifies them; E8M0, a power of two
-without sign, in OCP Microscaling Formats 1.0.
+NumPy has neither bfloat16 (the upper half of a float32) nor the one-byte floats, whose 256 values
+are in tables here. Sources: P. Micikevicius and others, FP8 Formats for Deep Learning, 2022; the
+FNUZ types (no infinity, no minus zero) as StableHLO specifies them; E8M0, a power of two without
+sign, in OCP Microscaling Formats 1.0.
 
-Most types are exact in float32, where a processor does twice as much at once. There a first answer
-is rounded, and the few elements that may hold the maximum are then taken again in float64.
+Most types are exact in float32, where a processor does twice as much at once. There a first result
+is rounded. The few elements that may be the maximum are then computed again in float64.
 
-Only sums, counts and maxima are kept, so memory does not grow with a tensor. The sums of stretches
-are added up without rounding, so the order in which threads deliver them changes no bit.
+Only sums, counts and maxima are kept, so memory does not grow with the tensor. The sums of
+stretches are added without rounding, so the order in which threads deliver them changes no bit.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Numbers = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElementType:
-    """How elements are stored: `bits` is NumPy's integer type of one part.
+    """How elements are stored; `bits` is NumPy's integer type of one part of an element.
 
-    `numbers` makes floats of an array of `bits`: float32 where that holds the type exactly, else
-    float64, which rounds integers beyond 2**53 and nothing else. `signed` is true for floats with
-    a sign bit, `parts` is two for complex numbers.
+    `numbers` converts an array of `bits` to floats: float32 where that represents the type exactly,
+    else float64, which rounds only integers beyond 2**53. `signed`: floats have a sign bit.
+    `narrow`: the numbers are float32. `parts` is 2 for complex numbers.
     """
 
     bits: str
@@ -46,14 +46,14 @@ class ElementType:
     parts: int = 1
 
     def distances(self, left: Raw, right: Raw) -> Raw:
-        """The exact distance of each two parts, unsigned, in steps of the type.
+        """Return the exact distance of each pair of parts, unsigned, in steps of the type.
 
-        For floats that is units in the last place; the two zeros are one number.
+        For floats a step is a unit in the last place; the two zeros are one number.
         """
         first, second = self._ordered(left), self._ordered(right)
-        # sorted first: an unsigned difference the wrong way round would wrap
+        # Sort each pair first: an unsigned difference would wrap the wrong way round.
         larger, smaller = np.maximum(first, second), np.minimum(first, second)
-        # modulo the width, so that the widest distance fits as well
+        # Unsigned arithmetic is modulo the width, so even the widest distance fits.
         unsigned = np.dtype(f"<u{first.dtype.itemsize}")
         gaps: Raw = larger.view(unsigned) - smaller.view(unsigned)
         return gaps
@@ -61,7 +61,7 @@ class ElementType:
     def _ordered(self, raw: Raw) -> Raw:
         if not (self.is_float and self.signed):
             return raw
-        # sign and magnitude to two's complement: so patterns are in the order of their numbers
+        # Convert sign and magnitude to two's complement: then patterns sort like their numbers.
         magnitude = raw & np.iinfo(raw.dtype).max
         return np.where(raw < 0, -magnitude, magnitude)
 
@@ -75,7 +75,7 @@ def _widened(stored: str, wide: str) -> Callable[[Raw], Numbers]:
 
 
 def _brain(raw: Raw) -> Numbers:
-    # the lower half of a float32 is fraction that bfloat16 does not have: zeros
+    # The lower half of a float32 is fraction that bfloat16 does not have, so it is zero.
     return (raw.astype("<u4") << 16).view("<f4")
 
 
@@ -85,9 +85,10 @@ def _tabled(values: list[float]) -> Callable[[Raw], Numbers]:
 
 
 def _byte_float(exponent_bits: int, bias: int, *, minus_zero: bool) -> list[float]:
-    """All 256 values of a float of one byte without infinities.
+    """Return all 256 values of a one-byte float without infinities.
 
-    Without a minus zero, its code is the only NaN; with one, the codes of all ones are.
+    Without a minus zero, the code of minus zero is the only NaN. With one, the two codes whose
+    other bits are all one are NaN.
     """
     fraction_bits = 7 - exponent_bits
     values = []
@@ -100,15 +101,16 @@ def _byte_float(exponent_bits: int, bias: int, *, minus_zero: bool) -> list[floa
             else math.ldexp(fraction, 1 - bias)
         )
         values.append(-size if code >> 7 else size)
-    # E4M3 has one NaN for each sign, the FNUZ types the code that minus zero would have
+    # E4M3 has one NaN for each sign. The FNUZ types use the code that minus zero would have.
     for code in (0x7F, 0xFF) if minus_zero else (0x80,):
         values[code] = math.nan
     return values
 
 
 def _half_byte(raw: Raw) -> Numbers:
-    """The upper byte of a float16."""
-    # E5M2 is float16 cut after its second fraction bit, so zeros behind it give the same number
+    """Convert E5M2, which is the upper byte of a float16."""
+    # E5M2 is float16 cut off after its second fraction bit, so appending zeros gives the same
+    # number.
     return (raw.view(np.uint8).astype("<u2") << 8).view("<f2").astype("<f4")
 
 
@@ -124,7 +126,7 @@ _FLOAT32 = ElementType(bits="<i4", numbers=_viewed("<f4"))
 ELEMENT_TYPES: Final[dict[str, ElementType]] = {
     "BOOL": _integer("u1"),
     "U8": _integer("u1"),
-    # Two numbers of four bits in a byte, and a file that nobody understands: counted by bytes.
+    # Two four-bit numbers in a byte, and files of unknown format, are compared byte by byte.
     "F4_X2": _integer("u1"),
     "RAW": _integer("u1"),
     "I8": _integer("i1"),
@@ -149,22 +151,23 @@ ELEMENT_TYPES: Final[dict[str, ElementType]] = {
 }
 
 
-# Parts at once. Fewer would stay nearer to the processor, but then its threads mostly wait for each
-# other's interpreter lock: on two cores a quarter as many take half as long again.
+# Parts per block. Smaller blocks would fit the processor's caches better, but its threads would
+# then mostly wait for the interpreter lock: on two cores, a quarter of this size takes 1.5 times as
+# long.
 BLOCK: Final = 128 * 1024
-# A distance is counted in the class of its upper 16 bits as a float32: exactly below 256, within
-# one part in 128 above.
-# A quantile needs a sorted array or a histogram; the upper 16 bits of a float32 make a histogram
-# with classes of equal relative width, at the price of one shift.
+# Quantiles need a sorted array or a histogram. A distance is counted in the class of the upper 16
+# bits of its float32. These classes have equal relative width and cost one shift. They are exact
+# below 256 and within one part in 128 above.
 CLASS_BITS: Final = 16
-# From the class below 1.0, which takes distance 0, up to that of 2**64, the widest of 64 bits.
+# The classes go from the one below 1.0, for distance 0, to that of 2**64, the widest of 64 bits.
 LOWEST_CLASS: Final = (0x3F800000 >> CLASS_BITS) - 1
 CLASSES: Final = (0x5F800000 >> CLASS_BITS) - LOWEST_CLASS + 2
-# Rounding moves a quotient of float32 by far less than this part of it.
+# Rounding changes a float32 quotient by far less than this share.
 DOUBT: Final = 1e-6
-# A power of two that lifts every number of float64 above the subnormal ones, or keeps it finite.
+# A power of two that lifts every float64 above the subnormal range, or keeps it finite. Scaling by
+# it is exact.
 LIFT: Final = 2.0**600
-# The linear algebra library starts threads of its own for longer rows.
+# For longer rows the linear algebra library would start threads of its own.
 ROW: Final = 8192
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -172,9 +175,9 @@ Mask = NDArray[np.bool_]
 
 @dataclass(kw_only=True, slots=True)
 class BlockSums:
-    """What is known of some parts; `first` is the least index that differs.
+    """The sums, counts and maxima of some parts; `first` is the lowest index that differs.
 
-    `squares` are the sums of squares of left, right and difference.
+    `squares` are the sums of squares of left, right and their difference.
     """
 
     differing: int = 0
@@ -188,7 +191,10 @@ class BlockSums:
     infinities: tuple[int, int] = (0, 0)
 
     def take(self, other: BlockSums) -> None:
-        """Add what was seen elsewhere, but for the squares, which want a sum without rounding."""
+        """Add the totals of a different block, except the squares.
+
+        The squares need a sum without rounding.
+        """
         self.differing += other.differing
         if other.first is not None:
             self.first = other.first if self.first is None else min(self.first, other.first)
@@ -205,7 +211,7 @@ def _added(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
 
 
 class _Scratch(threading.local):
-    """Two blocks for each thread: memory that is asked for anew costs more than the arithmetic."""
+    """Reusable buffers for each thread: allocating them costs more than the arithmetic."""
 
     def __init__(self) -> None:
         self.left = np.empty(BLOCK, dtype=np.float64)
@@ -219,12 +225,12 @@ _scratch = _Scratch()
 def add_block(
     sums: BlockSums, kind: ElementType, raw: tuple[Raw, Raw], first: int, counts: Counts
 ) -> tuple[float, float, float]:
-    """Add one block that begins at part `first`; the sums of squares are handed back.
+    """Add one block that starts at part `first`; return its sums of squares.
 
-    `counts` takes the distances of floats, shape (CLASSES,).
+    `counts` collects the distances of floats, shape (CLASSES,).
     """
     left, right = raw
-    # bits and not values: NaN is equal to itself here, and 0.0 is another number than -0.0
+    # Compare bits instead of values: NaN equals itself here, and 0.0 differs from -0.0.
     changed = left != right
     differing = _elements(kind, changed)
     sums.differing += differing
@@ -233,7 +239,7 @@ def add_block(
         sums.first = index if sums.first is None else min(sums.first, index)
     one_side, other_side = kind.numbers(left), kind.numbers(right)
     squares = _all_squares(one_side, other_side, differ=differing > 0)
-    # one look at two sums instead of one at each element: a NaN or infinity makes its sum so too
+    # Check two sums instead of each element: a NaN or infinity makes its sum not finite.
     if not math.isfinite(squares[0] + squares[1]):
         fit = _note_odd_ones(sums, kind, one_side, other_side)
         left, right, one_side, other_side = left[fit], right[fit], one_side[fit], other_side[fit]
@@ -249,14 +255,14 @@ def add_block(
 
 
 def _elements(kind: ElementType, marked: Mask) -> int:
-    """How many elements have a marked part."""
+    """Return how many elements have a marked part."""
     either = marked if kind.parts == 1 else marked[0::2] | marked[1::2]
     return int(np.count_nonzero(either))
 
 
 def _all_squares(left: Numbers, right: Numbers, *, differ: bool) -> tuple[float, float, float]:
-    """The sums of squares of left, right and difference, in float64."""
-    # in float64: squares of float32 overflow from 2**64 on
+    """Return the sums of squares of left, right and their difference, in float64."""
+    # Use float64: squares of float32 overflow from 2**64 on.
     numbers = _scratch.left[: len(left)]
     np.copyto(numbers, left)
     first = _squares(numbers)
@@ -276,7 +282,7 @@ def _squares(values: NDArray[np.float64]) -> float:
 
 
 def _note_odd_ones(sums: BlockSums, kind: ElementType, left: Numbers, right: Numbers) -> Mask:
-    """Count elements that are no finite numbers; true where both sides are finite."""
+    """Count elements that are not finite; return a mask that is true where both are finite."""
     counted = _elements(kind, np.isnan(left)), _elements(kind, np.isnan(right))
     sums.not_numbers = _added(sums.not_numbers, counted)
     counted = _elements(kind, np.isinf(left)), _elements(kind, np.isinf(right))
@@ -295,7 +301,7 @@ def _add_distances(
     sums.largest_distance = max(sums.largest_distance, int(distances.max()))
     if not kind.is_float:
         return
-    # float32 rounds monotonically, so a distance never falls into a class below its own
+    # float32 rounds monotonically, so a distance never gets into a class below its own.
     rounded = _scratch.right.view(np.float32)[: len(distances)]
     np.copyto(rounded, distances, casting="unsafe")
     classes = np.right_shift(
@@ -308,8 +314,11 @@ def _add_distances(
 
 
 def _float_distances(kind: ElementType, left: Raw, right: Raw) -> Raw:
-    """Where signs agree, which is nearly everywhere, patterns are as far apart as numbers are."""
-    # the sign bit of the exclusive or is set where the two signs differ
+    """Return the distances of floats: where signs agree, patterns are as far apart as numbers.
+
+    Signs agree nearly everywhere, so only the exceptions take the slower way.
+    """
+    # The sign bit of the exclusive or is set where the two signs differ.
     crossed = np.bitwise_xor(left, right, out=_scratch.right.view(left.dtype)[: len(left)])
     crossed_anywhere = crossed.min() < 0
     gaps = np.subtract(left, right, out=_scratch.left.view(left.dtype)[: len(left)])
@@ -322,24 +331,24 @@ def _float_distances(kind: ElementType, left: Raw, right: Raw) -> Raw:
 
 
 def _add_narrow_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
-    """Differences of float32."""
+    """Take the maxima of the differences of float32 numbers."""
     gaps = np.subtract(left, right, out=_scratch.left.view(np.float32)[: len(left)])
     np.abs(gaps, out=gaps)
     largest = float(gaps.max())
-    # a difference of two finite numbers may leave float32, but not float64
+    # The difference of two finite numbers may overflow float32, but not float64.
     if not math.isfinite(largest):
         _add_wide_gaps(sums, left, right)
         return
     if largest and largest * (1 + DOUBT) >= sums.largest:
-        # rounding keeps order, so the largest one is among those that look largest
+        # Rounding is monotone, so the largest difference is among those that look largest.
         _take_exact(sums, left, right, gaps == np.float32(largest))
-    # the magnitudes are in the two halves of the other block
+    # The two halves of the other scratch block hold the magnitudes.
     scale, magnitude = np.split(_scratch.right.view(np.float32), 2)
     scale = np.abs(left, out=scale[: len(left)])
     np.maximum(scale, np.abs(right, out=magnitude[: len(left)]), out=scale)
     smallest = np.finfo(np.float32).smallest_normal
     if scale.min() < smallest:
-        # a processor divides by subnormal numbers slowly, and NumPy by zero with a warning
+        # Processors divide by subnormal numbers slowly, and NumPy warns about a division by zero.
         _take_exact(sums, left, right, (scale < smallest) & (gaps > 0))
         np.maximum(scale, smallest, out=scale)
     np.divide(gaps, scale, out=gaps)
@@ -349,13 +358,13 @@ def _add_narrow_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
 
 
 def _take_exact(sums: BlockSums, left: Numbers, right: Numbers, which: Mask) -> None:
-    """Take the maxima of some elements in float64."""
+    """Take the maxima of the elements marked in `which`, in float64."""
     if which.any():
         _add_wide_gaps(sums, left[which], right[which])
 
 
 def _add_wide_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
-    """Differences in float64."""
+    """Take the maxima of the differences in float64."""
     first, second = left.astype(np.float64), right.astype(np.float64)
     gaps = first - second
     np.abs(gaps, out=gaps)
@@ -363,7 +372,7 @@ def _add_wide_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
     scale = np.maximum(np.abs(first), np.abs(second))
     usual = (scale >= 1 / LIFT) & (scale <= LIFT)
     if not usual.all():
-        # a ratio stays when both numbers are brought nearer to one
+        # A ratio stays the same if both numbers are scaled closer to one.
         nearer = np.where(scale < 1, LIFT, 1 / LIFT)
         gaps = np.where(usual, gaps, np.abs(first * nearer - second * nearer))
         scale = np.where(usual, scale, np.maximum(scale * nearer, 1 / LIFT))
@@ -371,7 +380,7 @@ def _add_wide_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
 
 
 def class_end(number: int) -> int:
-    """The largest distance of a class."""
+    """Return the largest distance that a class contains."""
     if number == 0:
         return 0
     following = np.array([(number + 1 + LOWEST_CLASS) << CLASS_BITS], dtype=np.int32)
@@ -379,7 +388,7 @@ def class_end(number: int) -> int:
 
 
 SHARES: Final = (0.5, 0.9, 0.99, 1.0)
-# Below, squares of float64 have lost digits.
+# Below this, squares in float64 have lost digits.
 SMALLEST_SQUARES: Final = 1e-290
 
 
@@ -387,16 +396,16 @@ Squares = tuple[float, float, float]
 
 
 def has_numbers(dtype: str) -> bool:
-    """Whether elements of this type can be subtracted."""
+    """Return whether elements of this type can be subtracted."""
     return dtype in ELEMENT_TYPES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NumberTotals:
-    """What a norm and quantiles are made of; those of several types of tensors add up.
+    """The totals from which a norm and quantiles are computed; totals of several types add up.
 
-    `squares` are rows of sums of squares of left, right and difference, `largest` is the largest
-    difference, `counts` the distances in units in the last place, shape (CLASSES,).
+    `squares` are rows of sums of squares of left, right and difference. `largest` is the largest
+    difference. `counts` are the distances in units in the last place, shape (CLASSES,).
     """
 
     differing: int
@@ -408,7 +417,7 @@ class NumberTotals:
 
     @property
     def relative_l2(self) -> float | None:
-        """Norm of the difference over the larger norm; None where float64 cannot hold a square."""
+        """The norm of the difference over the larger norm; None where float64 cannot hold it."""
         left, right, difference = _exact_sums(self.squares)
         larger = max(left, right)
         underflown = larger < SMALLEST_SQUARES and self.largest > 0
@@ -418,7 +427,7 @@ class NumberTotals:
 
 
 def quantiles(counts: Counts, largest_distance: int) -> tuple[UlpShare, ...]:
-    """The distances that the shares of `SHARES` do not exceed; 0 where nothing was counted."""
+    """Return the distance that each share of `SHARES` does not exceed; 0 if nothing was counted."""
     below = np.cumsum(counts)
     shares = []
     for share in SHARES:
@@ -428,7 +437,7 @@ def quantiles(counts: Counts, largest_distance: int) -> tuple[UlpShare, ...]:
 
 
 class TensorNumbers:
-    """Two tensors of one type and shape while they are being compared; any thread may add."""
+    """A comparison in progress of two tensors of one type and shape; any thread may add."""
 
     def __init__(self, dtype: str, shape: tuple[int, ...]) -> None:
         self._type = ELEMENT_TYPES[dtype]
@@ -439,7 +448,7 @@ class TensorNumbers:
         self._counts = np.zeros(CLASSES, dtype=np.int64)
 
     def add(self, start: int, left: memoryview, right: memoryview) -> None:
-        """Take a stretch that begins at byte `start`; it holds whole elements."""
+        """Add the stretch that starts at byte `start`; it must contain whole elements."""
         bits = np.dtype(self._type.bits)
         first = start // bits.itemsize
         one_side, other_side = np.frombuffer(left, bits), np.frombuffer(right, bits)
@@ -456,14 +465,14 @@ class TensorNumbers:
                 )
                 for at in range(0, len(one_side), BLOCK)
             ]
-        # only the small totals are added under the lock; the arithmetic ran without it
+        # Only the small totals need the lock; the arithmetic runs without it.
         with self._lock:
             self._sums.take(total)
             self._counts += counts
             self._squares.append(_exact_sums(squares))
 
     def totals(self) -> NumberTotals:
-        """What was added up, for a figure over several tensors."""
+        """Return the totals, for a figure over several tensors."""
         return NumberTotals(
             differing=self._sums.differing,
             finite=self._sums.finite,
@@ -474,7 +483,7 @@ class TensorNumbers:
         )
 
     def result(self) -> NumberDifference:
-        """The figures over everything that was added."""
+        """Return the figures over everything that was added."""
         sums = self._sums
         known = sums.finite > 0
         largest: float = sums.largest if self._type.is_float else sums.largest_distance
@@ -499,14 +508,14 @@ def _exact_sums(rows: Sequence[Squares]) -> Squares:
 
 def _exact_sum(values: tuple[float, ...]) -> float:
     try:
-        # exactly rounded, so the order in which threads deliver stretches changes no bit
+        # fsum rounds only once, so the order in which threads deliver stretches changes no bit.
         return math.fsum(values)
     except OverflowError:
         return math.inf
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The row-major position of an element as one index for each dimension."""
+    """Return the row-major position of an element as one index per dimension."""
     indices = []
     for size in reversed(shape):
         flat, index = divmod(flat, size)

@@ -1,9 +1,9 @@
-"""What each tolerance decides, and how far a result may be from another one, from few runs.
+"""Find what each tolerance decides, and derive tolerances from few runs.
 
-From n runs, mean +- k(n) s holds 95 % of all runs with the given confidence when runs scatter
+From n runs, mean +- k(n) s contains 95 % of all runs with the given confidence when runs scatter
 normally (W. G. Howe, Two-sided tolerance limits for normal populations, JASA 64, 1969). A gate
-compares two runs, each with its own noise, so the smallest difference that means anything is
-k(n) s sqrt(2), at the step where s is largest.
+compares two runs, each with its own noise. The smallest meaningful difference is therefore k(n) s
+sqrt(2), at the step where s is largest.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from gate.settings.levels import Derivation, Improvement, Tolerance
 COVERAGE = 0.95
 CONFIDENCE = 0.95
 SIGNIFICANT_DIGITS = 2
-# of factor and spread as they are written down
+# The significant digits with which factor and spread are written down.
 WRITTEN_DIGITS = 4
-# a factor from another table may be rounded otherwise; Howe's own is an approximation
+# A factor from a different table may be rounded differently; Howe's own is an approximation.
 FACTOR_SLACK = 0.01
 
 
 def tolerance_factor(runs: int, confidence: float = CONFIDENCE) -> float:
-    """k(n), two-sided, 95 % of runs; n is at least 2, the confidence above one half."""
+    """Return k(n), two-sided, for 95 % of runs; n is at least 2, the confidence above one half."""
     freedom = runs - 1
     normal = NormalDist().inv_cdf((1 + COVERAGE) / 2)
-    # the lower quantile: the true deviation may be larger than the one that was seen
+    # The lower quantile, because the true deviation may be larger than the observed one.
     low = chi_square_quantile(1 - confidence, freedom)
     return normal * math.sqrt(freedom * (1 + 1 / runs) / low)
 
 
 def chi_square_quantile(share: float, freedom: int) -> float:
-    """The value that a chi-square variable stays below with this probability, by bisection.
+    """Return the value that a chi-square variable stays below with this probability, by bisection.
 
-    For probabilities up to one half: there it is below the mean, which is `freedom`.
+    For probabilities up to one half only: there the quantile is below the mean, which is `freedom`.
     """
     low, high = 0.0, float(freedom)
-    # each round halves the interval: after 200 what is left of it is far below a rounding error
+    # Each round halves the interval, so 200 rounds get far below a rounding error.
     for _ in range(200):
         middle = (low + high) / 2
         if _chi_square_share(middle, freedom) < share:
@@ -59,14 +59,14 @@ def chi_square_quantile(share: float, freedom: int) -> float:
 
 
 def _chi_square_share(value: float, freedom: int) -> float:
-    """The distribution function: the regularised incomplete gamma function, by its power series.
+    """Return the distribution function, a regularised incomplete gamma function, by power series.
 
     Source: NIST Digital Library of Mathematical Functions, 8.7.1.
     """
     half, x = freedom / 2, value / 2
     term = math.exp(half * math.log(x) - x - math.lgamma(half + 1))
     total, count = term, 0
-    # below half a unit in the last place of the sum: what follows adds nothing
+    # Below half a unit in the last place of the sum, further terms add nothing.
     while term > total * 1e-16:
         count += 1
         term *= x / (half + count)
@@ -75,25 +75,25 @@ def _chi_square_share(value: float, freedom: int) -> float:
 
 
 def rounded_up(value: float, digits: int = SIGNIFICANT_DIGITS) -> float:
-    """The next number of so many significant digits that is not smaller; 0 stays."""
+    """Return the next number with `digits` significant digits that is not smaller; 0 stays 0."""
     if value == 0:
         return 0.0
-    # In decimal, since the power of ten for the smallest floats is no float any more.
+    # Use decimals: the power of ten for the smallest floats is not representable as a float.
     exact = Decimal(value)
     place = exact.adjusted() - digits + 1
     units = int(exact.scaleb(-place).to_integral_value(ROUND_CEILING))
-    # Through text, so that the number is the one that a person would type.
+    # Go through text, so that the number is the one that a person would type.
     rounded = float(f"{units}e{place}")
     return rounded if rounded >= value else float(f"{units + 1}e{place}")
 
 
 def smallest_difference(factor: float, spread: float) -> float:
-    """k(n) s sqrt(2), in the unit of `spread`: the variances of two runs add up."""
+    """Return k(n) s sqrt(2), in the unit of `spread`: the variances of two runs add up."""
     return factor * math.sqrt(2) * spread
 
 
 def derive(runs: int, spread: float, confidence: float) -> tuple[float, Derivation]:
-    """The limit for a measured standard deviation, and what it was made of, as both are written."""
+    """Return the limit for a measured standard deviation, and its derivation, both as written."""
     derived = Derivation(
         runs=runs,
         factor=rounded_up(tolerance_factor(runs, confidence), WRITTEN_DIGITS),
@@ -104,12 +104,12 @@ def derive(runs: int, spread: float, confidence: float) -> tuple[float, Derivati
 
 
 def _limit(derived: Derivation) -> float:
-    # of the numbers as written, so that anybody can make it again
+    # Use the numbers as written, so that anybody can reproduce the limit.
     return rounded_up(smallest_difference(derived.factor, derived.spread))
 
 
 def misfit(rule: Tolerance) -> str:
-    """Why a tolerance is not what it was derived to be, for a reader, or the empty text."""
+    """Return why a tolerance differs from what it was derived to be, or ""."""
     derived = rule.derived
     if derived is None:
         return ""
@@ -124,21 +124,23 @@ def misfit(rule: Tolerance) -> str:
             f"absolute is {rule.absolute!r}, but {derived.factor:g} x sqrt(2) x "
             f"{derived.spread:g} gives {_limit(derived)!r}"
         )
-    # a tolerance holds where any limit does, so another one beside it widens it
+    # A tolerance is met if any of its limits is, so a further limit widens it.
     if rule.relative or rule.ulp > 1:
         return "relative or ulp in addition to the derived limit widens it"
     return ""
 
 
-# a step and its number; a share of it, the change itself, and whose
+# `Pair` is a step and its number. `Change` is a share of the number, the absolute change, the
+# metric's name and the step.
 Pair = tuple[int, float]
 Change = tuple[float, float, str, int]
 
 
 def tolerance_uses(run: RunEvidence, tolerances: tuple[Tolerance, ...]) -> tuple[ToleranceUse, ...]:
-    """One row for each tolerance, in the order of the settings."""
+    """Return one row per tolerance, in the order of the settings."""
     decided: list[list[tuple[MetricSeries, list[Pair]]]] = [[] for _ in tolerances]
-    # each point is looked at once, however many tolerances there are: a training chose how many
+    # Look at each point only once, however many tolerances there are: the training chooses the
+    # number of points.
     for series in run.metrics:
         for place, points in _by_rule(series, tolerances).items():
             decided[place].append((series, points))
@@ -146,7 +148,7 @@ def tolerance_uses(run: RunEvidence, tolerances: tuple[Tolerance, ...]) -> tuple
 
 
 def _by_rule(series: MetricSeries, tolerances: tuple[Tolerance, ...]) -> dict[int, list[Pair]]:
-    """The points of a metric by the place of the tolerance that decides them."""
+    """Return the points of a metric by the position of the tolerance that decides them."""
     rules = tolerances_for(series.name, tolerances)
     places = {id(rule): place for place, rule in enumerate(tolerances)}
     by_rule: dict[int, list[Pair]] = {}
@@ -181,13 +183,13 @@ def _use(
 
 
 def _least(series: MetricSeries, decided: list[Pair], rule: Tolerance) -> Iterator[Change]:
-    """How far each point that the rule decides may move."""
+    """Yield how far each point that the rule decides may move."""
     fraction_bits, _ = FRACTION_BITS[series.dtype]
     for step, value in decided:
         size = abs(value)
         if size:
-            # a tolerance holds where any one limit does, so the widest of them is what
-            # it lets through; a unit in the last place is at most this part of a value
+            # A tolerance is met if any one limit is, so its widest limit counts. A unit in the last
+            # place is at most this share of a value.
             share = max(rule.absolute / size, rule.relative, rule.ulp * 2.0**-fraction_bits)
             yield share, share * size, series.name, step
 

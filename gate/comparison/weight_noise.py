@@ -1,12 +1,12 @@
-"""Final weights of reruns against the first run's, and how far sums move with their order.
+"""Compare final weights of reruns, and measure how far sums move with their order.
 
-A sum of floats depends on its order; threads, atomics and another GPU change that order. The range
-of many orders over the sum of magnitudes is what any such change may do to one reduction (N. J.
-Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 4.2: errors of a sum
-are bounded in terms of the sum of magnitudes, whatever the order).
+A sum of floats depends on its order, and threads, atomics or a different GPU change that order. The
+range over many orders, divided by the sum of magnitudes, is what any such change may do to one
+reduction (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 4.2:
+errors of a sum are bounded in terms of the sum of magnitudes, whatever the order).
 
-The largest distance in units in the last place misleads, since near zero any difference is huge
-there; so the quantiles are given, and the relative L2 norm of the difference beside them.
+The largest distance in units in the last place misleads, because near zero any difference is huge
+in these units. So quantiles are reported, beside the relative L2 norm of the difference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_TENSOR_ELEMENTS = 1024 * 1024
 MAX_ELEMENTS = 4 * 1024 * 1024
 PERMUTATIONS = 8
 PARTS = (2, 3, 4, 8, 16, 64, 256)
-# forwards, backwards, by pairs, in parts, and shuffled
+# Forwards, backwards, by pairs, then one for each number of parts and each shuffle.
 ORDERS = 3 + len(PARTS) + PERMUTATIONS
 Values = NDArray[np.float32]
 
@@ -53,7 +53,7 @@ class FloatTensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorSpread:
-    """The sums of one tensor: their range over the magnitudes and over the sum itself."""
+    """The range of one tensor's sums, divided by the sum of magnitudes and by the sum itself."""
 
     name: str
     elements: int
@@ -68,7 +68,10 @@ def gradient_tensors(
     max_tensor_elements: int = MAX_TENSOR_ELEMENTS,
     max_elements: int = MAX_ELEMENTS,
 ) -> Iterator[FloatTensor]:
-    """The gradients that the harness saved: the first elements of each, so many in all."""
+    """Yield the first elements of each gradient that the harness saved.
+
+    At most `max_tensor_elements` of a tensor, and `max_elements` in all.
+    """
     left = max_elements
     for leaf in content.leaves:
         if not isinstance(leaf, TensorLeaf) or leaf.dtype not in FLOATS:
@@ -76,16 +79,17 @@ def gradient_tensors(
         width, kind = ELEMENT_BYTES[leaf.dtype], ELEMENT_TYPES[leaf.dtype]
         count = min(leaf.source.size_bytes // width, max_tensor_elements, left)
         if count:
+            # The limits bound memory and time, whatever the size of the model.
             left -= count
             data = next(leaf.source.pieces(count * width))
-            # a signaling NaN is a bit pattern like any other; the processor reports its widening
+            # A signaling NaN is a valid bit pattern, but the processor flags its conversion.
             with np.errstate(invalid="ignore"):
                 values = kind.numbers(np.frombuffer(data, kind.bits)).astype(np.float64)
             yield FloatTensor(name=leaf.path.removeprefix("/"), values=values)
 
 
 def sums_in_many_orders(values: Values, seed: int = 0) -> Values:
-    """Sums in float32, shape (ORDERS,); the same values give the same sums."""
+    """Return the float32 sums in all orders, shape (ORDERS,); equal values give equal sums."""
     return np.array(list(_sums(values, np.random.default_rng(seed))), dtype=np.float32)
 
 
@@ -101,14 +105,15 @@ def _sums(values: Values, generator: np.random.Generator) -> Iterator[np.float32
 
 
 def _one_by_one(values: Values) -> np.float32:
-    """From the first to the last, as one thread would; `np.sum` goes by pairs."""
-    # a running sum cannot be reordered, unlike `sum`, which NumPy adds by pairs and in blocks
+    """Sum from the first value to the last, as one thread would; `np.sum` adds by pairs."""
+    # A running sum cannot be reordered. NumPy's `sum` adds by pairs and in blocks.
     return np.float32(np.cumsum(values, dtype=np.float32)[-1]) if len(values) else np.float32(0)
 
 
 def tensor_spread(tensor: FloatTensor) -> TensorSpread | None:
-    """The spread of one tensor; None when nothing finite can be summed."""
+    """Return the spread of one tensor; None when nothing finite can be summed."""
     with np.errstate(over="ignore"):
+        # Values that overflow float32 become infinite here; the check below drops such a tensor.
         values = tensor.values[np.isfinite(tensor.values)].astype(np.float32)
         magnitude = float(np.sum(np.abs(values), dtype=np.float64))
         sums = sums_in_many_orders(values).astype(np.float64)
@@ -126,7 +131,7 @@ def tensor_spread(tensor: FloatTensor) -> TensorSpread | None:
 
 
 def reduction_spread(tensors: Iterable[FloatTensor]) -> ReductionSpread | None:
-    """All gradients together; None when there is none to sum."""
+    """Return the spread over all gradients; None when there is none to sum."""
     spreads = [spread for spread in map(tensor_spread, tensors) if spread is not None]
     if not spreads:
         return None
@@ -143,7 +148,7 @@ def reduction_spread(tensors: Iterable[FloatTensor]) -> ReductionSpread | None:
     )
 
 
-# Optimizer state is no weight.
+# These prefixes exclude optimizer state.
 WEIGHTS: Final = ("/model/", "/parameter/")
 Weights = dict[str, TensorLeaf]
 
@@ -151,10 +156,10 @@ Weights = dict[str, TensorLeaf]
 def weight_distance(
     left: StateContent, right: StateContent, *, threads: int, max_bytes: int
 ) -> WeightDistance:
-    """The weights that two captured states have in common, paired by name, in one pass.
+    """Compare the weights that two captured states share, paired by name, in one pass.
 
-    What is no float has no distance. Raises `EvidenceError` for a state of more than `max_bytes`,
-    for a name that occurs twice and for whatever is wrong with the bytes.
+    Only floats have a distance. `max_bytes` bounds each state. Raises `EvidenceError` for a larger
+    state, for a name that occurs twice, and for malformed bytes.
     """
     ours, theirs = (_weights(content, max_bytes) for content in (left, right))
     pairs = list(_pairs(ours, theirs))
@@ -186,6 +191,7 @@ def _weights(content: StateContent, max_bytes: int) -> Weights:
 def _pairs(ours: Weights, theirs: Weights) -> Iterator[TensorPair]:
     for path, leaf in ours.items():
         other, kind = theirs.get(path), ELEMENT_TYPES.get(leaf.dtype)
+        # Only real floats have a distance in units in the last place.
         if other is None or kind is None or not kind.is_float or kind.parts > 1:
             continue
         if (leaf.dtype, leaf.shape) == (other.dtype, other.shape):
@@ -193,7 +199,10 @@ def _pairs(ours: Weights, theirs: Weights) -> Iterator[TensorPair]:
 
 
 def _added_up(pairs: Sequence[TensorPair], threads: int) -> NumberTotals:
-    """All pairs together. A type has one sum: one for each tensor would take 64 KiB each."""
+    """Return the totals of all pairs, with one accumulator per type.
+
+    One per tensor would take 64 KiB each.
+    """
     elements = defaultdict[str, int](int)
     for pair in pairs:
         elements[pair.left.dtype] += math.prod(pair.left.shape)
@@ -214,7 +223,10 @@ def _added_up(pairs: Sequence[TensorPair], threads: int) -> NumberTotals:
 
 
 def weight_noise(reruns: tuple[WeightDistance, ...]) -> WeightNoise:
-    """All reruns together; a quantile is the end of its class (`block_numbers`)."""
+    """Return the figures over all reruns; a quantile is the upper end of its class.
+
+    The classes are those of `tensor_numbers.py`.
+    """
     counts = np.zeros(CLASSES, dtype=np.int64)
     for rerun in reruns:
         counts[: len(rerun.distances)] += np.array(rerun.distances, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""What steps were given on both sides: samples, backward passes, and the optimizers' settings.
+"""Compare what steps were given: samples, backward passes, and the optimizers' settings.
 
-Settings are compared at the same step. Where a schedule stands at the end depends on the number of
-steps, so two ends are compared only where both sides took as many.
+Settings are compared at the same step. The end of a schedule depends on the number of steps, so end
+values are compared only where both sides took the same number of steps.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ OPTIMIZER_SETTING: Final = re.compile(
 )
 RATE: Final = "lr"
 LOSS: Final = "loss"
-# the name of the change of an optimizer's class
+# The name under which a changed optimizer class is reported.
 CLASS: Final = "class"
-# What torch's schedulers keep beside the rate: what the script gave them. The highest rate of a
-# cycle is what a script names; what the cycle begins with is computed from it.
+# Rates that torch's schedulers store beside the current one: what the script gave them. For a
+# cyclic schedule the script names the highest rate, and the initial one is computed from it.
 GIVEN_RATES: Final = ("max_lr", "initial_lr")
-# of the optimizer's own bookkeeping, not of what anyone sets
+# The optimizer's own bookkeeping, which nobody sets.
 BOOKKEEPING: Final = frozenset((*GIVEN_RATES, "min_lr", "max_momentum", "base_momentum", "params"))
-# rates of a schedule are computed: the last bits of two that are in proportion may differ
+# A schedule computes its rates, so the last bits of two proportional rates may differ.
 PROPORTIONAL: Final = 1e-6
-# so many groups of one optimizer are named each
+# Up to this number of groups of one optimizer, each is named.
 NAMED_GROUPS: Final = 2
 
 
 class WorkingResult(Protocol):
-    """What a result tells of the settings that it was made under."""
+    """The part of a result that shows the settings it was made under."""
 
     @property
     def steps(self) -> StepDigests:
@@ -46,22 +46,22 @@ class WorkingResult(Protocol):
 
     @property
     def given(self) -> tuple[StepGiven, ...]:
-        """What steps were given."""
+        """What the optimizer steps were given."""
         ...
 
     @property
     def metrics(self) -> tuple[MetricSeries, ...]:
-        """Every series, also the harness's own."""
+        """Every series, including the harness's own."""
         ...
 
     @property
     def checkpoint(self) -> CheckpointManifest:
-        """Every number at the end."""
+        """Every number of the final state."""
         ...
 
 
 def compare_work(expected: WorkingResult, observed: WorkingResult) -> tuple[WorkChange, ...]:
-    """How many samples and backward passes a step has, where both sides know it and differ."""
+    """Return the amounts of work that differ, where both sides know them."""
     pairs = _at_common_steps(expected, observed)
     in_a_step = (
         _work(kind, [(step, count(left), count(right)) for step, (left, right) in pairs])
@@ -93,15 +93,15 @@ def compare_work(expected: WorkingResult, observed: WorkingResult) -> tuple[Work
 
 
 def _trained_later(side: WorkingResult, optimizer: int) -> bool:
-    """Whether it begins behind the last step of the first one, as the models of folds do.
+    """Return whether an optimizer starts after the last step of the first one, as with folds.
 
-    That it begins after another number of them then follows from how many there are.
+    Its later start then only follows from the number of steps, and is no change of turns.
     """
     return turn_of(side.given, optimizer, 1) == _steps_of(side, 0) > 1
 
 
 def _steps_of(side: WorkingResult, optimizer: int) -> int:
-    """How many steps an optimizer took, as far as its losses show: of one without them 0."""
+    """Return how many steps an optimizer took, judging by its losses; 0 for one without a loss."""
     name = of_optimizer(LOSS, optimizer)
     return max(
         (max(metric.points.steps, default=0) for metric in side.metrics if metric.name == name),
@@ -117,9 +117,10 @@ COUNTS: Final[Mapping[WorkKind, Callable[[StepGiven], int | None]]] = {
 
 
 def _turn(side: WorkingResult, given: StepGiven, optimizer: int) -> int | None:
-    """How many steps the first optimizer had made; None where this one may have made no such step.
+    """Return how many steps the first optimizer had made, None if this one may not have stepped.
 
-    One that steps behind another's backward pass has no loss: it is known to be there at step 1.
+    An optimizer that steps after another's backward pass has no loss. It is then known only at step
+    1.
     """
     there = given.step == 1 and str(optimizer) in given.kinds
     there = there or given.step <= _steps_of(side, optimizer)
@@ -127,13 +128,13 @@ def _turn(side: WorkingResult, given: StepGiven, optimizer: int) -> int | None:
 
 
 def _work(kind: WorkKind, rows: list[tuple[int, int | None, int | None]]) -> WorkChange | None:
-    # 0: it has no loader, or none that was seen, so that nothing is known of its batches
+    # 0 means that no loader was seen, so nothing is known about its batches.
     known = [(step, left, right) for step, left, right in rows if left and right]
     differing = [row for row in known if row[1] != row[2]]
     if not differing:
         return None
     step, before, after = differing[0]
-    # a loader that is read ahead of gives its first step more
+    # A loader that reads ahead gives its first step more samples, so all steps must agree.
     every = all(row[1:] == (before, after) for row in known)
     return WorkChange(kind=kind, step=step, before=before, after=after, every=every)
 
@@ -141,7 +142,7 @@ def _work(kind: WorkKind, rows: list[tuple[int, int | None, int | None]]) -> Wor
 def _at_common_steps(
     expected: WorkingResult, observed: WorkingResult
 ) -> list[tuple[int, tuple[StepGiven, StepGiven]]]:
-    """What each told step that both sides took was given on both."""
+    """Return what each recorded step was given on both sides, for steps that both sides took."""
     last = min(len(expected.steps), len(observed.steps))
     steps = _told_until(last)
     pairs = (
@@ -154,12 +155,13 @@ def _told_until(last: int) -> Iterator[int]:
     step = 1
     while step <= last:
         yield step
+        # After the first steps, only those at powers of two are recorded (`is_told`).
         step = step + 1 if is_told(step + 1) else 1 << step.bit_length()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Course:
-    """A setting on both sides: at common steps, and at the end where both took as many steps."""
+    """A setting on both sides: at common steps, and at the end if both took as many steps."""
 
     rows: tuple[tuple[int, str, str], ...]
     ends: tuple[str, str]
@@ -167,19 +169,19 @@ class _Course:
 
     @property
     def differing(self) -> tuple[int, str, str] | None:
-        """The first step at which it differs, and both words."""
+        """The first step at which it differs, with both values."""
         return next((row for row in self.rows if row[1] != row[2]), None)
 
     @property
     def moves(self) -> bool:
-        """Whether it is not the same all the way, on either side."""
+        """Whether the setting changes during the run on either side."""
         fingerprints = {row[1] for row in self.rows} | {self.ends[0]} - {""}
         other = {row[2] for row in self.rows} | {self.ends[1]} - {""}
         return len(fingerprints) > 1 or len(other) > 1
 
     @property
     def factor(self) -> str:
-        """By what the one is multiplied to give the other at each step; empty where by nothing."""
+        """The constant ratio of the second side to the first, empty where no constant fits."""
         pairs = [(left, right) for _, left, right in self.rows]
         if self.same_length and all(self.ends):
             pairs.append(self.ends)
@@ -194,11 +196,11 @@ class _Course:
 def compare_optimizer_settings(
     expected: WorkingResult, observed: WorkingResult, tensors: Iterable[TensorDelta]
 ) -> tuple[OptimizerSettingChange, ...]:
-    """The settings of optimizers that differ, with both numbers where known.
+    """Return the settings of optimizers that differ, with both numbers where known.
 
-    Where the numbers of steps differ, a setting that a schedule moves is passed over, unless what
-    the schedule was given differs: where it stands follows from the steps. Groups and ranks that
-    changed alike count once.
+    If the numbers of steps differ, a setting that a schedule moves is skipped, because its value
+    follows from the step. It is reported if the schedule was given different numbers. Groups and
+    ranks that changed alike count once.
     """
     pairs = _at_common_steps(expected, observed)
     classes = tuple(_classes(pairs))
@@ -212,7 +214,7 @@ def compare_optimizer_settings(
         for name in sorted(names | ended)
         if (match := OPTIMIZER_SETTING.fullmatch(name)) and match["setting"] not in BOOKKEEPING
         if (change := _change(name, match, pairs, (before, after), name in ended, same_length))
-        # another class has other settings by nature
+        # A different class naturally has different settings.
         if (change.before and change.after) or change.optimizer not in replaced
     )
     numbers = _optimizers((*names, *before, *after), pairs)
@@ -225,7 +227,7 @@ def compare_optimizer_settings(
 def _optimizers(
     names: Iterable[str], pairs: list[tuple[int, tuple[StepGiven, StepGiven]]]
 ) -> set[int]:
-    """The numbers of all optimizers that either side is known to have."""
+    """Return the numbers of all optimizers that either side is known to have."""
     matches = map(OPTIMIZER_SETTING.fullmatch, names)
     kinds = {int(number) for _, both in pairs for side in both for number in side.kinds}
     return kinds | {int(match["optimizer"]) for match in matches if match}
@@ -289,7 +291,7 @@ def _as_given(
     pairs: list[tuple[int, tuple[StepGiven, StepGiven]]],
     ends: tuple[Mapping[str, str], Mapping[str, str]],
 ) -> tuple[str, str]:
-    """What a schedule of torch's was given for a learning rate, on both sides; empty without."""
+    """Return what torch's schedule was given for a learning rate on both sides, or ""."""
     group, _, setting = name.rpartition("/")
     if setting != RATE:
         return "", ""
@@ -305,10 +307,10 @@ def _as_given(
 
 
 def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSettingChange]:
-    """Groups that a schedule moves alike as one change; so are many that are fixed.
+    """Merge groups that a schedule moves alike into one change, and many fixed groups too.
 
-    What is alike at the first step need not be at the others: only a change that has a factor of
-    its own is reported as one.
+    Groups that agree at the first step need not agree later. So only a change with a constant
+    factor is reported as one.
     """
     alike: dict[tuple[object, ...], list[OptimizerSettingChange]] = {}
     for change in changes:
@@ -316,7 +318,7 @@ def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSett
         if not ratio and change.scheduled and change.before and change.after:
             factor = _ratio(change.before, change.after)
             ratio = _short(factor) if factor is not None and math.isfinite(factor) else ""
-        # one that is like no other stays alone
+        # A change without a ratio is never merged.
         key = (ratio, change.factor, change.step) if ratio else (len(alike),)
         key = (change.optimizer, change.name, change.scheduled, *key)
         alike.setdefault(key, []).append(change)
@@ -327,12 +329,12 @@ def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSett
         elif first.factor and len(group) > NAMED_GROUPS:
             yield first.model_copy(update={"scheduled": True, "revert_to": ""})
         else:
-            # the numbers say it already
+            # The two numbers already show the factor.
             yield from (change.model_copy(update={"factor": ""}) for change in group)
 
 
 def _ratio(before: str, after: str) -> float | None:
-    """None for two zeros, which are in any proportion; infinite where there is none."""
+    """Return after / before; None for two zeros, which fit any ratio; infinity for no ratio."""
     try:
         left, right = float(before), float(after)
     except ValueError:
@@ -343,7 +345,7 @@ def _ratio(before: str, after: str) -> float | None:
 
 
 def _short(ratio: float) -> str:
-    """In as few digits as keep it from 1: six, unless it is nearer."""
+    """Return a ratio in six digits, or in as many as distinguish it from 1."""
     for digits in range(6, 17):
         word = f"{ratio:.{digits}g}"
         if float(word) != 1:

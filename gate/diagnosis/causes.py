@@ -1,9 +1,9 @@
-"""What the first divergence points to, as a class of cause, and where to look.
+"""Turn the first divergence into a class of cause: a sentence, a remedy and perhaps a guess.
 
-Each class has two forms. Two runs of one commit that differ were struck by something that the gate
-does not pin; a commit that differs from its baseline was most likely changed on purpose, so there
-the words say what the change did. The classes were validated with planted faults
-(tests/diagnosis).
+Each kind of event has two forms. Two runs of one commit (`REPEAT`) differ because of something that
+the gate does not pin, so the sentence stays neutral. A commit that differs from its baseline
+(`DRIFT`) was most likely changed on purpose, so the sentence says what the change did. Planted
+faults in tests/diagnosis validate the classes.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ GENERATORS = {
     "random.cuda": "CUDA's generator",
 }
 BACKWARD = "backward"
-# nearest to the loss first
+# The fingerprint nearest to the loss comes first: what a model is called with may differ although
+# the loader's batch is equal.
 SEEN_INPUTS = ("input", "batch")
 TENSORS_SHOWN = 3
-# what an update changes, in the step that it ends
+# The kinds of event that an optimizer's update can change within its own step.
 UPDATED = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC))
-# what the settings of a run change, and no code of the model
+# Settings of a run (batch size, accumulation) change these; the model's code does not.
 WORK = frozenset((EventKind.SAMPLES, EventKind.ROWS, EventKind.PASSES, EventKind.TURNS))
-# what settings of a run set, and nothing else
+# Only settings of a run decide these.
 OF_THE_RUN = WORK | {EventKind.STEPS}
-# what a different number of samples in the data set changes from the first step on
+# A data set with a different number of samples changes these from the first step on.
 DATA = frozenset((EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CauseQuestion:
-    """What is asked: why two runs of one commit differ, or why a commit leaves its baseline.
+    """The question to answer: why two runs of one commit differ, or why a commit left its baseline.
 
-    `one_cpu_thread` says that the runs used one CPU thread in strict mode, where hardly any
-    operator of torch leaves an order open.
+    `drift` is True for the second question. `one_cpu_thread` says that strict runs used one CPU
+    thread: there torch's operators leave hardly any order open, so the script is suspected first.
     """
 
     drift: bool
@@ -58,9 +59,9 @@ class CauseQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A class of cause: what happened, where to look, and what may have done it.
+    """A class of cause: what happened, where to look, and what may be responsible.
 
-    `guess` follows the sentence until two traced runs show what it was.
+    `guess` is appended to the sentence until two traced runs show the actual cause.
     """
 
     sentence: str
@@ -69,7 +70,7 @@ class Cause:
 
     @property
     def with_guess(self) -> str:
-        """The sentence, and what may have done it."""
+        """The sentence, followed by the guess where there is one."""
         return f"{self.sentence}: {self.guess}" if self.guess else self.sentence
 
 
@@ -239,7 +240,8 @@ DRIFT = {
         "step.",
     ),
 }
-# where what goes on from the step before was not recorded, so that nothing is said of it
+# Sentences for a comparison whose earlier fingerprints are missing. They state what differs and
+# claim nothing about earlier steps, because those were not recorded.
 UNRECORDED = {
     EventKind.BATCH: "the data loader returns a different batch",
     EventKind.INPUT: "the model is called with different input",
@@ -247,7 +249,8 @@ UNRECORDED = {
     EventKind.LOSS: "the loss of step {step} differs",
     EventKind.METRIC: "a metric that the script writes differs",
 }
-# what says nothing of other steps, or is of none
+# These need no qualification when steps are missing: their sentence makes no claim about other
+# steps, or they belong to no step.
 OF_ITSELF = OF_THE_RUN | {EventKind.STRUCTURE, EventKind.INITIAL, EventKind.STATE}
 AND_DATA = {
     EventKind.RANDOM: "a different random state is seen",
@@ -263,7 +266,7 @@ OPERATOR_REMEDY = (
     "Look for scatter, index_add or interpolation in the model, and for custom kernels that torch "
     "cannot see."
 )
-# strict mode on one CPU thread: torch leaves no order open there, so it is named last
+# In strict mode on one CPU thread torch leaves no order open, so operators are named last.
 OWN_SOURCE_REMEDY = (
     "Look for the script's own generators, the time, hash order, files, threads and memory that "
     "is read before it is written. On one CPU thread torch's own operators are deterministic; "
@@ -289,7 +292,10 @@ BETWEEN_PASSES_REMEDY = (
 
 
 def reordered(comparison: Comparison) -> bool:
-    """Whether all that differs at the end are the same tensors under each other's names."""
+    """Return whether the end states hold the same tensors under each other's names.
+
+    True only if at least two tensors differ and both sides have the same multiset of digests.
+    """
     before, after = (
         sorted(getattr(delta, side) for delta in comparison.tensors)
         for side in ("expected", "observed")
@@ -298,9 +304,10 @@ def reordered(comparison: Comparison) -> bool:
 
 
 def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
-    """What it means that `first` is the first divergence of a comparison.
+    """Return the class of cause that `first`, the first divergence of `comparison`, points to.
 
-    What was not observed on both sides cannot be excluded, and is not claimed.
+    Quantities that were not observed on both sides cannot be ruled out. The sentence then leaves
+    them open and claims no cause.
     """
     if between_passes(first):
         cause = _moved(first, question)
@@ -315,13 +322,14 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
         return replace(cause, sentence=f"{sentence}{last_recorded(begin)}", guess="")
     if first.step is None or not cause.sentence.startswith(LOSS):
         return cause
-    # the number that differs stands before it, and is mostly a later step's
+    # The report shows the difference of a metric beside this sentence, often of a later step.
+    # Without its own step the sentence would seem to be about that number.
     of_step = cause.sentence.removeprefix(LOSS)
     return replace(cause, sentence=f"{LOSS}of step {first.step} {of_step}")
 
 
 def last_recorded(begin: int) -> str:
-    """What a sentence ends with where fingerprints are missing from step `begin` on."""
+    """Return the end of a sentence for fingerprints that are missing from step `begin` on."""
     return f", and the last fingerprints before it are those of step {begin - 1}"
 
 
@@ -340,9 +348,11 @@ def _cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> 
 
 
 def starts_later(first: Event, comparison: Comparison) -> bool:
-    """Whether the initial weights may be of an optimizer that begins when others made steps.
+    """Return whether the initial weights may be of an optimizer that starts after others stepped.
 
-    What those did may be in its weights. Many optimizers have one fingerprint together.
+    Earlier updates by those optimizers may already be in its weights, so such a difference does not
+    prove a different initialisation. Often many optimizers share one fingerprint. Then any event of
+    a later optimizer is enough.
     """
     if first.kind is not EventKind.INITIAL:
         return False
@@ -360,7 +370,7 @@ def _given_weights(first: Event, question: CauseQuestion) -> Cause:
 
 
 def between_passes(first: Event) -> bool:
-    """Whether the last backward pass of a step uses other weights, and the first one does not."""
+    """Return whether the weights differ at a step's last backward pass but not at its first."""
     return first.kind is EventKind.WEIGHTS and first.name.startswith(LAST_WEIGHTS)
 
 
@@ -370,7 +380,7 @@ def _moved(first: Event, question: CauseQuestion) -> Cause:
 
 
 def work_words(change: WorkChange) -> str:
-    """`each step reads 48 samples instead of 64`."""
+    """Return a clause such as `each step reads 48 samples instead of 64`."""
     which = "each step" if change.every else f"step {change.step}"
     after, before = f"{change.after:,}", f"{change.before:,}"
     single = change.after == 1
@@ -407,7 +417,8 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
             "backward returns the baseline's gradients, but they are different before the update",
             "Look at changes to what is done to gradients by hand: clipping, scaling, noise.",
         )
-    # what was not observed on both sides cannot be ruled out, so the sentence has to leave it open
+    # Gradients were not observed on both sides, so the sentence must leave backward and update
+    # open.
     if first.kind is EventKind.PARAMETERS and "gradients" not in comparison.compared_fingerprints:
         return Cause(
             "the loss equals the baseline's, but the updated parameters do not: backward or the "
@@ -425,12 +436,16 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
 
 
 def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
-    """What the settings of a run say, before the model is looked at."""
+    """Return the cause if settings of the run explain the difference, else None.
+
+    They are checked before the model: other batch sizes change every later quantity.
+    """
     if first.kind in WORK:
         changes = _without_rows_of_passes(
             [change for change in comparison.work if change.step == first.step]
         )
-        # one batch more for each pass: both are said, since either may be what was changed
+        # One more batch in each pass changes samples and passes. Either may be what the author
+        # changed, so the sentence names both.
         sentence = (
             ", and ".join(map(work_words, _each_kind_once(changes))) or DRIFT[first.kind].sentence
         )
@@ -447,13 +462,17 @@ def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
 
 
 def _each_kind_once(changes: list[WorkChange]) -> list[WorkChange]:
-    """Of optimizers that take other turns the first: a sentence for each of ten is not read."""
+    """Keep the first change of each kind: nobody reads ten sentences on ten optimizers' turns."""
     kinds = [change.kind for change in changes]
     return [change for place, change in enumerate(changes) if change.kind not in kinds[:place]]
 
 
 def _without_rows_of_passes(changes: list[WorkChange]) -> list[WorkChange]:
-    """Rows are of all passes of a step: where each pass has as many as before, they follow."""
+    """Drop a change of rows that a changed number of backward passes explains.
+
+    Rows are counted over all passes of a step. If each pass has as many rows as before, the change
+    of rows only follows from the change of passes.
+    """
     by_kind = {change.kind: change for change in changes}
     rows, passes = by_kind.get(WorkKind.ROWS), by_kind.get(WorkKind.PASSES)
     if rows is None or passes is None or rows.before * passes.after != rows.after * passes.before:
@@ -462,7 +481,7 @@ def _without_rows_of_passes(changes: list[WorkChange]) -> list[WorkChange]:
 
 
 def _model_tensors(comparison: Comparison) -> str:
-    """The model's leaves, when nothing else differs at the end.
+    """Return the names of the model's leaves that differ, or "" if anything else does at the end.
 
     Parameters can be among them: a script may write to them after the last step.
     """
@@ -475,7 +494,8 @@ def _model_tensors(comparison: Comparison) -> str:
 
 def _loss(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
     compared = comparison.compared_fingerprints
-    # nothing was seen before the first loss: it may come from the weights as well as from the data
+    # Nothing was fingerprinted before the first loss. It may come from the weights or from the
+    # data.
     if first.step == 1 and "initial" not in compared:
         return Cause(
             "the very first loss differs",
@@ -483,7 +503,7 @@ def _loss(first: Event, comparison: Comparison, question: CauseQuestion) -> Caus
             "os.urandom, or an order taken from a set or an unsorted directory.",
             "different initial weights or a different first batch, so an unseeded random source",
         )
-    # the batch of a DataLoader, or else what the model was called with
+    # The model's input if it was fingerprinted, else the batch of a DataLoader.
     seen = next((name for name in SEEN_INPUTS if name in compared), "")
     equal = f"weights and {seen}" if seen else "weights"
     differs = f"the loss differs, although the {equal} are equal"

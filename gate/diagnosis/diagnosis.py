@@ -1,4 +1,7 @@
-"""What a diagnosis says: a class of cause, the first divergence, the lines that fit."""
+"""The records of a diagnosis: class of cause, first divergence, suspected lines, resume result.
+
+They are documents: verdict.json, reports and the fleet's history contain them.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from gate.text.document import Document
 
 
 class CauseClass(StrEnum):
-    """The glossary of causes, in its fixed order: what comes before explains what follows.
+    """The classes of cause, in causal order: an earlier class can explain a later one.
 
-    Uninitialised memory, one operator, a race of threads, a kernel and a collective are proved by
-    runs that are made for it; fingerprints alone never name them. A race of messages is a receive
-    from any rank, or a message that nobody waited for.
+    Fingerprints alone never prove uninitialised memory, one operator, a race of threads, a kernel
+    or a collective. Those classes need traced runs, or runs with one setting changed. A message
+    race is a receive from any rank, or a message that nobody waited for.
     """
 
     ENVIRONMENT = "environment"
@@ -52,10 +55,12 @@ Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class GrowthShape(StrEnum):
-    """The curve that the difference follows; `UNCLEAR` where none fits, or several do.
+    """The curve that the difference follows; `UNCLEAR` where no curve fits, or several do.
 
-    `CONSTANT`: the same amount at each step. `PROPORTIONAL`: the same part of the value. `STEADY`:
-    a power of the steps since it began. `EXPONENTIAL`: by the same factor at each step.
+    - `CONSTANT`: the difference is the same amount at each step.
+    - `PROPORTIONAL`: it is the same share of the value at each step.
+    - `STEADY`: it is a power of the number of steps since it began.
+    - `EXPONENTIAL`: it grows by the same factor at each step.
     """
 
     CONSTANT = "constant"
@@ -66,7 +71,7 @@ class GrowthShape(StrEnum):
 
 
 class GrowthPoint(Document):
-    """The difference at a step, in the metric's unit, and as a part of the expected value."""
+    """The difference at a step: `absolute` in the metric's unit, `relative` to its value."""
 
     step: Step
     absolute: Size
@@ -74,11 +79,11 @@ class GrowthPoint(Document):
 
 
 class Growth(Document):
-    """The shape of one metric's difference, over `points_used` steps at which it is not zero.
+    """The shape of one metric's difference, fitted to `points_used` steps at which it is not zero.
 
-    `factor` is by how much it grows a step where that is exponential, `power` that of the steps
-    where it is steady. `until` is the step up to which the shape holds, where it levels off after
-    it. `sentence` says it without a full stop; `points` are some of them, evenly spaced.
+    `factor` is the growth per step of an exponential shape. `power` is the exponent of a steady
+    shape. `until` is the last step of the shape if the curve levels off after it, else None.
+    `sentence` has no full stop. `points` is an evenly spaced sample of at most `MAX_POINTS` points.
     """
 
     metric: str
@@ -94,21 +99,22 @@ class Growth(Document):
 
 
 class CodePlace(Document):
-    """A line of the training's code; `file` counts from the folder where the training began."""
+    """A line of the training's code; `file` is relative to the folder where training started."""
 
     file: str
     line: int
 
     @classmethod
     def known(cls, file: str, line: int) -> CodePlace | None:
-        """The line, or None where its file is not known."""
+        """Return the place, or None where the file is not known."""
         return cls(file=file, line=line) if file else None
 
     def held_by(self, lines: Mapping[str, int], folder: str) -> str:
-        """Its path in the repository where the commit has that line of Python, else empty.
+        """Return the file's path in the repository if the commit contains this line, else "".
 
-        `lines` are the Python files of the commit, with how many lines each has; a run may name any
-        place. `folder` is where the training began.
+        `lines` maps each Python file of the commit to its number of lines. `folder` is where the
+        training started. The check is needed because the run is untrusted and may name any file and
+        line.
         """
         path = str(PurePosixPath(folder, self.file))
         return path if 1 <= self.line <= lines.get(path, 0) else ""
@@ -117,9 +123,9 @@ class CodePlace(Document):
 class SuspectKind(StrEnum):
     """What a suspected line did.
 
-    `unseeded` is a generator that was given no seed, `seed` one whose seed differs between the
-    runs, `setting` an override, `child` an uninstrumented subprocess; the others are the kinds of
-    `gate/evidence/observations.py`.
+    `unseeded` is a generator that was given no seed, and `seed` one whose seed differs between the
+    runs. `setting` is an override. `child` is an uninstrumented subprocess. The other kinds are
+    those of `gate/evidence/observations.py`.
     """
 
     UNSEEDED = "unseeded"
@@ -139,13 +145,14 @@ class SuspectKind(StrEnum):
 
 
 class Suspect(Document):
-    """A line of the training's that may be the cause.
+    """A line of the training that may be the cause.
 
-    `call` is what it called, seeded, turned or read; of what it turned `before` and `after` are
-    words, and of a file that it read they are its size and time of change in each run.
-    `used` says where that shows first, such as `step 1's batch`. `possible` means that it would
-    explain the difference, but gives the same answer in two runs as well as another. `stack` holds
-    the user's innermost frames, `file:line function`.
+    `call` is the function that the line called, the generator that it seeded, the setting that it
+    changed or the file that it read. `before` and `after` are the values of a changed setting, or a
+    file's size and time of change in each run. `used` says where the effect shows first, such as
+    `step 1's batch`. `possible` means that the line would explain the difference, but may just as
+    well give the same answer in two runs. `stack` contains the user's innermost frames, as
+    `file:line function`.
     """
 
     place: str
@@ -162,7 +169,7 @@ class Suspect(Document):
 
     @property
     def code_places(self) -> tuple[CodePlace, ...]:
-        """Its line, and those of the script that called it, innermost first."""
+        """The suspected line and the lines of the script that called it, innermost first."""
         own = () if self.code_place is None else (self.code_place,)
         frames = (frame.partition(" ")[0].rpartition(":") for frame in self.stack)
         callers = (
@@ -174,30 +181,35 @@ class Suspect(Document):
 
     @property
     def begins_a_message(self) -> bool:
-        """Whether it begins a message or a collective that the script did not wait for."""
+        """Whether the line starts a message or collective that the script did not wait for."""
         return self.kind is SuspectKind.THREAD and self.call.startswith("torch.distributed.")
 
     @property
     def changed_file(self) -> bool:
-        """Whether it reads a file that was another in each run, and was read in both."""
+        """Whether the line read a file in both runs, and the file was different in each."""
         return self.kind is SuspectKind.READ and bool(self.before) and bool(self.after)
 
 
 class Diagnosis(Document):
-    """Where two results first differ and what class of cause that points to.
+    """Where two results first differ, and what class of cause that points to.
 
-    `kind` is what differs first and `subject` its name; `cause` is one sentence without its full
-    stop, at whose end `guess` is only what may have done it; `details` are whole ones on what
-    followed and what was not seen. `cause_class` is None
-    where fingerprints leave several open. `optimizer_settings` are those that explain it, such as
-    `lr`, and `settings_beside` those that differ as early and do not; `suspects` are lines that
-    would explain it, likeliest first, and `decides` says what would tell the first two apart.
-    `ranks` are those that differ first where fewer than all do, empty else.
-    `unrecorded_from` is the step behind the last one that has the fingerprints which come before
-    the first difference: it may have begun there, and a trace may have set `first_step` so.
-    `trace` is what two traced runs say (`traced`: it is the cause), `tried` which setting,
-    moved alone, makes the runs agree,
-    `growth` how the difference goes on over the steps; None where there are too few of them.
+    `kind` is the kind of quantity that differs first and `subject` is its name. `cause` is one
+    sentence without its full stop. `guess` is the end of `cause` that is not proven. `details` are
+    whole sentences about what followed and what was not observed. `cause_class` is None where
+    fingerprints leave several classes open.
+
+    `first_step` is the step of the first difference. `unrecorded_from` is the step after the last
+    one with all fingerprints that precede the difference: the difference may have begun there. A
+    trace may have moved `first_step` back towards it.
+
+    `suspects` are lines that would explain the difference, likeliest first. `decides` says how to
+    distinguish the first two. `optimizer_settings` are the settings that explain the difference,
+    such as `lr`; `settings_beside` differ as early but do not explain it. `ranks` are the ranks
+    that differ first, empty if all do.
+
+    `trace` is what two traced runs show; `traced` says that it is the cause. `tried` records which
+    setting, changed alone, makes the runs agree. `growth` is how the difference develops, None
+    where there are too few steps.
     """
 
     first_step: int | None
@@ -221,7 +233,7 @@ class Diagnosis(Document):
 
     @property
     def begun_in_a_trace(self) -> bool:
-        """Whether fingerprints left open at which step it begins, and a trace shows that."""
+        """Whether only a trace shows the first step, because fingerprints left it open."""
         begin, first, trace = self.unrecorded_from, self.first_step, self.trace
         if begin is None or first is None or trace is None or not trace.names_a_call:
             return False
@@ -229,7 +241,7 @@ class Diagnosis(Document):
 
     @property
     def likely(self) -> tuple[Suspect, ...]:
-        """The suspects that give another answer in each run."""
+        """The suspects that give a different answer in each run."""
         return tuple(suspect for suspect in self.suspects if not suspect.possible)
 
 
@@ -238,7 +250,7 @@ MAX_EVIDENCE: Final = 20
 
 
 class ResumeCauseKind(StrEnum):
-    """What was not restored, in the order in which one explains the next."""
+    """What the resume did not restore, in causal order: an earlier kind can explain a later one."""
 
     IGNORED = "checkpoint-ignored"
     WEIGHTS = "weights"
@@ -252,9 +264,10 @@ class ResumeCauseKind(StrEnum):
 
 
 class ResumeCause(Document):
-    """One state that was not restored: a sentence without a full stop, and what shows it.
+    """One state that was not restored: a sentence without a full stop, and the evidence for it.
 
-    `rank` is the only rank that lacks it, None where all do or there is but one.
+    `rank` is the only rank that lacks the state. It is None where all ranks do, or there is only
+    one.
     """
 
     kind: ResumeCauseKind
@@ -267,7 +280,7 @@ Causes = Annotated[tuple[ResumeCause, ...], Field(max_length=MAX_CAUSES)]
 
 
 class ResumeState(StrEnum):
-    """What a resume came to. `not-checked`: why nothing can be said stands beside it."""
+    """The result of a resume check; `not-checked` always comes with the reason."""
 
     EXACT = "exact"
     WITHIN = "within-tolerance"
@@ -277,12 +290,13 @@ class ResumeState(StrEnum):
 
 
 class ResumeResult(Document):
-    """A run was interrupted after `step` of `steps` steps, and resumed from its checkpoint alone.
+    """The result of interrupting a run after `step` of `steps` and resuming from its checkpoint.
 
-    `checkpoint` consists of so many `files`, with one digest over all of them. `compared` is the
-    resumed run against the uninterrupted one, or, where `not-repeated`, the interrupted run against
-    the first steps of that one. `fault` says why nothing was compared. `kills` are the runs that
-    were killed inside the save, none where that was not asked for.
+    The resumed run gets the checkpoint and nothing else. `checkpoint` is its path; it has `files`
+    files, and `sha256` is one digest over all of them. `compared` is the resumed run against the
+    uninterrupted one. For `not-repeated` it is the interrupted run against the first steps of the
+    uninterrupted one. `fault` says why nothing was compared. `kills` are the runs that were killed
+    inside the save, empty if none were requested.
     """
 
     state: ResumeState
@@ -304,5 +318,5 @@ class ResumeResult(Document):
 
     @property
     def survives_kills(self) -> bool:
-        """Whether runs were killed at each point inside the save, and each left a complete one."""
+        """Whether a run was killed at each point inside the save and each left a complete file."""
         return [kill.point for kill in self.kills if kill.is_good] == list(KillPoint)

@@ -1,13 +1,12 @@
-"""Where two results first differ, and what class of cause that points to.
+"""Diagnose where two results first differ, and which class of cause that points to.
 
-A class that only a run made for it can prove (uninitialised memory, one operator, a race of
-threads, a kernel, a collective) is never taken from fingerprints: there the answer is None, and an
-operator trace may give it.
+The comparison has sorted all differences: the earliest optimizer step first, and within a step
+cause before effect. `causes.py` says what each kind of event points to. Suspected lines are added
+to it: an override or a generator without a seed is a better answer than a class.
 
-The comparison has put everything that differs into one order: the earliest optimizer step counts,
-and within it the order in which one thing causes the next. `causes.py` says what each points to,
-for two runs of one commit and for a commit against a baseline. What is known of lines is joined to
-it: one that gave no seed, or that overrode a setting, is a better answer than a class.
+Fingerprints cannot prove uninitialised memory, one operator, a race of threads, a kernel or a
+collective. Only a run that is made for it can. In those cases the class is None here, and an
+operator trace may supply it.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from gate.evidence.trace import Claim
 
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
 DRAWN_DATA: Final = (EventKind.RANDOM, *DATA)
-# what a difference of the steps before it gives as well
+# A difference in an earlier step shows up in these too.
 FOLLOWING: Final = frozenset((
     EventKind.WEIGHTS, EventKind.LOSS, EventKind.BACKWARD, EventKind.GRADIENTS,
     EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC, EventKind.METRIC_MISSING,
 ))  # fmt: skip
 PRECISION_KNOBS: Final = ("fp32_", "reduced_")
 MESSAGES: Final = "torch.distributed."
-# an identifier is drawn to sort or to name by, never to compute with
+# Scripts draw identifiers to sort or name by, never to compute with. They change an order.
 IDENTIFIERS: Final = "uuid."
 BY_EVENT: Final = {
     EventKind.STEPS: CauseClass.OPTIMIZER,
@@ -53,8 +52,8 @@ BY_EVENT: Final = {
     EventKind.OPTIMIZER: CauseClass.OPTIMIZER,
     EventKind.STATE: CauseClass.CHECKPOINT,
 }
-# what a commit changes in the computation itself is its code; whether a batch holds other data or
-# the same in a different order, its digest does not tell
+# A commit that changes the computation changed its code. Batch and input are missing here: a digest
+# does not show whether a batch has different data or the same data in a different order.
 BY_DRIFT: Final = BY_EVENT | {
     EventKind.STEPS: CauseClass.RUN_SETTINGS,
     EventKind.SAMPLES: CauseClass.RUN_SETTINGS,
@@ -87,17 +86,17 @@ BY_CLAIM: Final = {
 def class_of(
     first: Event, comparison: Comparison, suspects: tuple[Suspect, ...], *, drift: bool
 ) -> CauseClass | None:
-    """The class, or None where several are open."""
+    """Return the class of cause, or None where several classes remain open."""
     likely = [suspect for suspect in suspects if not suspect.possible]
     if likely:
-        # what leads to a seed stands before it
+        # `suspects_of` puts the origin of a seed before the seed itself; both together are a seed.
         made = likely[0].kind in ORIGINS and any(
             suspect.kind is SuspectKind.SEED for suspect in likely
         )
         return CauseClass.SEED if made else _of_suspect(likely[0], first)
     if drift and explaining(first, comparison):
         return CauseClass.OPTIMIZER
-    # of fewer samples as well as of other draws
+    # Fewer samples and different draws both explain this, so no class is claimed.
     if (
         drift
         and first.kind in DRAWN_DATA
@@ -106,7 +105,7 @@ def class_of(
         return None
     unseen = not {"gradients", "backward"} & set(comparison.compared_fingerprints)
     skipped = comparison.unrecorded_from is not None
-    # what was not recorded may have come first, as may what other optimizers did
+    # Something that was not recorded may have differed first, as may updates by other optimizers.
     unknown = (first.kind is EventKind.PARAMETERS and unseen) or (
         first.kind in FOLLOWING and skipped
     )
@@ -118,7 +117,7 @@ def class_of(
 
 
 def of_environment(comparison: Comparison) -> CauseClass:
-    """Of parts that moved: what can be installed, or the machine."""
+    """Return `DEPENDENCY` if installed software changed, else `ENVIRONMENT`: the machine did."""
     installed = comparison.software_moved
     return CauseClass.DEPENDENCY if installed else CauseClass.ENVIRONMENT
 
@@ -147,12 +146,12 @@ def _of_completion(suspect: Suspect, first: Event) -> CauseClass:
     return CauseClass.DATA_ORDER if loaded else CauseClass.THREAD_RACE
 
 
-# the harness's name for an environment of reinforcement learning that takes a seed by itself
+# The harness's name for a reinforcement-learning environment, which has its own generator.
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
 FROM_ANY_RANK = ("torch.distributed.recv", "torch.distributed.irecv")
-# whose order is that of addresses where what is in it has no hash of its own
+# Elements without their own hash are ordered by address, which differs in each process.
 SETS = ("set", "frozenset")
-# what hands work to threads and goes on with the results as they come
+# asyncio continues with the results of threads in order of completion.
 AS_DONE = "asyncio."
 KEEP_STILL = "Change nothing on the machine while the gate runs, and check what the script sets."
 GO_BACK = "Go back to the environment of the baseline, or commit a new baseline with the update."
@@ -168,40 +167,42 @@ SHOWN_SETTINGS = 4
 def diagnose_repeat(
     comparison: Comparison, known: KnownLines, *, one_cpu_thread: bool
 ) -> Diagnosis | None:
-    """The first divergence of two runs of one commit, or None when they are equal.
+    """Diagnose the first divergence of two runs of one commit, or return None when they are equal.
 
-    `known` is what of the script may explain it, each with its line.
+    `known` contains the script's lines that may explain it. `one_cpu_thread` as in `CauseQuestion`.
     """
     if not comparison.differs:
         return None
-    # two runs of one call on another machine or driver: no line of the script explains that
+    # The two runs of one call had different machines or drivers. No line of the script explains
+    # that.
     if comparison.environment:
         return _environment(comparison, "between the runs", KEEP_STILL)
     return _diagnosis(comparison, CauseQuestion(drift=False, one_cpu_thread=one_cpu_thread), known)
 
 
 def diagnose_drift(comparison: Comparison, known: KnownLines = NOTHING_KNOWN) -> Diagnosis | None:
-    """The first divergence of a commit from what it is judged by, or None when they are equal.
+    """Diagnose where a commit first diverges from its reference; return None when they are equal.
 
-    `known` is what the commit's own run does and the other side does not, each with its line.
+    `known` contains what the commit's own run does and the reference's does not, line by line.
     """
     if not comparison.differs:
         return None
     if not comparison.environment:
         return _diagnosis(comparison, CauseQuestion(drift=True), known)
     moved = _environment(comparison, "since the baseline was recorded", GO_BACK)
-    # no machine and no package sets these: what somebody changed goes first
+    # No machine or package sets the settings of a run. A person changed them, so they come first.
     if not _settings_differ(comparison):
         return moved
     diagnosis = _diagnosis(comparison, CauseQuestion(drift=True), known)
     if diagnosis is None:
         return moved
+    # The environment moved as well, so it is named too: either may contribute.
     beside = f"Besides, {moved.cause}."
     return diagnosis.model_copy(update={"details": f"{diagnosis.details} {beside}".strip()})
 
 
 def _settings_differ(comparison: Comparison) -> bool:
-    """Whether settings of the run explain where two results first differ."""
+    """Return whether settings of the run or of optimizers explain the first difference."""
     first = comparison.first
     if first is None:
         return False
@@ -237,7 +238,7 @@ def _diagnosis(
     settings = explaining(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     others = beside(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     if settings:
-        # whatever shows it first, it is these that were changed
+        # No matter which quantity shows the difference first, the author changed these settings.
         cause = replace(cause, remedy=DRIFT[EventKind.PARAMETERS].remedy)
     return Diagnosis(
         first_step=first.step,
@@ -258,7 +259,10 @@ def _diagnosis(
 
 
 def _at_work(sources: tuple[Source, ...], first: Event, comparison: Comparison) -> Iterator[Source]:
-    """Without lines that make a set, unless it is an order of tensors that differs first."""
+    """Yield the sources, without lines that build a set unless an order of tensors differs first.
+
+    Scripts build sets all the time; a set matters only where its iteration order shows.
+    """
     ordered = first.kind is EventKind.STRUCTURE or (
         first.kind is EventKind.STATE and reordered(comparison)
     )
@@ -266,18 +270,21 @@ def _at_work(sources: tuple[Source, ...], first: Event, comparison: Comparison) 
 
 
 def _remedy(cause: Cause, suspects: tuple[Suspect, ...], first: Event) -> str:
-    """A known line goes before a list of what to look for."""
+    """Return the remedy for the first suspect, followed by the general one of the cause."""
     if not suspects:
         return cause.remedy
     suspect = suspects[0]
-    # a time that is written down steers nothing, so there is nothing to count in its place
+    # A clock that is only written down controls nothing, so counting steps instead would not help.
     written = WRITTEN.get(first.kind) if suspect.kind is SuspectKind.CLOCK else None
     known = f"{(written or REMEDIES[suspect.kind])(suspect)}."
     return f"{known} If that is not it: {cause.remedy[:1].lower()}{cause.remedy[1:]}"
 
 
 def _decides(suspects: tuple[Suspect, ...]) -> str:
-    """What would tell the first two apart; a seed and where it came from are one cause."""
+    """Return what would distinguish the first two suspects, or "" where there is nothing to decide.
+
+    A seed and its origin are one cause. A likely and a possible suspect are already ranked.
+    """
     two = suspects[:2]
     kinds = {suspect.kind for suspect in two}
     chain = SuspectKind.SEED in kinds and bool(kinds & ORIGINS)
@@ -293,7 +300,10 @@ def _leave(suspect: Suspect) -> str:
 
 
 def _seeded_at(suspect: Suspect) -> str:
-    """The line that gave a seed; of an installed package also its own, which has to be read."""
+    """Return the line that gives a seed; for an installed package, also the line inside it.
+
+    The user cannot edit the package, but has to read it to see which argument takes the seed.
+    """
     library = library_frame(suspect.stack, suspect.place)
     return f"what {suspect.place} calls ({library})" if library else suspect.place
 
@@ -373,7 +383,7 @@ WRITTEN: Final[dict[EventKind, Callable[[Suspect], str]]] = {
 
 
 def _afterwards(comparison: Comparison) -> str:
-    """What followed, in causal order: a cause explains what comes after it."""
+    """Return a sentence listing what differed after the first event, in causal order, or ""."""
     later = [event for event in comparison.events[1:] if event.kind is not EventKind.STATE]
     events = [f"{event.name} {event.where}" for event in later[:SHOWN_EVENTS]]
     return f"After it: {', '.join(events)}." if events else ""

@@ -1,9 +1,9 @@
-"""How a difference goes on, and which lines read what a run varied.
+"""Classify how a difference grows over the steps, and find the lines that read a varied source.
 
-Each shape is a straight line in one picture of the numbers: constant in log(d), proportional in
+Each shape is a straight line in one plot of the difference d: constant in log(d), proportional in
 log(d / |value|), steady in log(d) over log(steps since it began), exponential in log(d) over the
-steps. A shape is named where its line fits and no other does about as well; the lines are least
-squares.
+steps. The lines are fitted by least squares. A shape is named only where its line fits and no other
+line fits about as well.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.settings.variations import Variation
 
 LOSS: Final = "loss"
-# of fewer points every curve is a line
+# With fewer points, every curve looks like a line.
 MIN_POINTS: Final = 6
-# of log10: about an eighth up or down around the line
+# In decades (log10): the points scatter by about an eighth around the line.
 STILL: Final = 0.05
 FITS: Final = 0.15
-# what is called exponential has to grow by this much, or a slow sum looks the same
+# In decades. Below this much growth, a slow sum looks exponential too.
 MIN_DECADES: Final = 1.5
-# the largest float is a little above this power of ten
+# The largest float is a little above 10**308.
 MAX_DECADES: Final = 300.0
-# one line is better than another where what it leaves is smaller by this factor
+# One line is clearly better than another if its residual is smaller by this factor.
 CLEARLY: Final = 0.7
-# a part of the largest difference: above it the curve levels off
+# A share of the largest difference: above it, the curve levels off.
 NEAR_THE_TOP: Final = 0.1
-# float32 keeps a part of 1.2e-7: what begins this small began as rounding
+# float32 has a relative precision of 1.2e-7. A difference that starts this small is rounding.
 ROUNDING: Final = 1e-5
 SAME_SIGN: Final = 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Fit:
-    """A line: what it leaves (standard deviation in decades), and how steep it is."""
+    """A fitted line: `left` is the standard deviation of its residuals in decades."""
 
     left: float
     slope: float = 0.0
@@ -50,7 +50,7 @@ class _Fit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Named:
-    """A shape with its words and numbers, as `Growth` has them."""
+    """A shape with its words and numbers; the fields are those of `Growth`."""
 
     shape: GrowthShape
     words: str
@@ -60,7 +60,7 @@ class _Named:
 
 
 def growth_of(comparison: Comparison) -> Growth | None:
-    """How the loss's difference, else that of the metric with most of them, goes on.
+    """Classify the growth of the loss's difference, else of the metric that differs most often.
 
     None where it differs at fewer than `MIN_POINTS` steps.
     """
@@ -84,7 +84,8 @@ def growth_of(comparison: Comparison) -> Growth | None:
 
 
 def _of_one_metric(deltas: Sequence[MetricDelta]) -> tuple[MetricDelta, ...]:
-    # by step: evidence of another job may hold a step twice, and a line needs two of them
+    # Keyed by step: imported evidence may contain a step twice, and a line needs two distinct
+    # steps.
     series: dict[str, dict[int, MetricDelta]] = {}
     for delta in deltas:
         if delta.absolute:
@@ -120,7 +121,7 @@ def _named(deltas: tuple[MetricDelta, ...], points: tuple[GrowthPoint, ...]) -> 
 def _constant(log_amount: float, *, also_proportional: bool) -> _Named:
     words = f"a constant offset of about {10**log_amount:.3g} at every step"
     if also_proportional:
-        # the value itself hardly moves
+        # The value is almost constant too, so both shapes fit.
         words += ", which here is a constant part of the value too"
     return _Named(
         shape=GrowthShape.CONSTANT,
@@ -137,7 +138,7 @@ def _proportional(log_share: float) -> _Named:
 
 
 def _growing(points: tuple[GrowthPoint, ...]) -> _Named:
-    """Exponential or steady, up to where it levels off; else unclear."""
+    """Return exponential or steady growth, up to where it levels off; else unclear."""
     rise = _before_the_top(points)
     logs = [math.log10(point.absolute) for point in rise]
     steps = [point.step for point in rise]
@@ -155,7 +156,7 @@ def _growing(points: tuple[GrowthPoint, ...]) -> _Named:
     if by_power.slope > STILL and by_power.left <= min(FITS, CLEARLY * other):
         return _steady(by_power, until)
     least, most = (f"{size(point.absolute for point in points):.2g}" for size in (min, max))
-    # a value near zero has no share of its own: the metric is not known to be rounded only
+    # A value of zero has no relative difference, so such a metric is not known to be rounding only.
     rounding = all(point.relative is not None and point.relative <= ROUNDING for point in points)
     why = (
         "it stays of the size of rounding, and does not grow"
@@ -198,9 +199,9 @@ def _exponential(first: GrowthPoint, fit: _Fit, until: int | None) -> _Named:
 
 
 def _before_the_top(points: tuple[GrowthPoint, ...]) -> tuple[GrowthPoint, ...]:
-    """The points up to the first near the largest, where those behind it rise no further.
+    """Return the points up to the first one near the maximum, if later ones rise no further.
 
-    All of them where too few are left, and in growth without end.
+    All points are returned where growth does not end, or too few would be left to fit a line.
     """
     top = max(point.absolute for point in points)
     place = next(at for at, point in enumerate(points) if point.absolute >= NEAR_THE_TOP * top)
@@ -220,20 +221,20 @@ def _spread(values: list[float]) -> float:
 
 
 def _line(x: Sequence[float], y: Sequence[float]) -> _Fit:
-    """The line of least squares; steps are distinct, so there is one."""
+    """Fit a line by least squares; x must not be constant, which distinct steps ensure."""
     slope, start = linear_regression(x, y)
     left = pstdev([value - start - slope * at for at, value in zip(x, y, strict=True)])
     return _Fit(left=left, slope=slope)
 
 
-# the harness's word for a line that it found by looking through the code, at the end
+# The harness writes this word for a line that it found by scanning the code after the run.
 IN_CODE: Final = "code"
 
 
 def varied_words(variation: Variation, run: RunEvidence) -> tuple[str, str]:
-    """What the harness says that the training found, and why it found nothing else; one is empty.
+    """Return what the harness says was varied, and why nothing was; one of the two is "".
 
-    One process in which it was varied is enough.
+    One process with a varied source is enough.
     """
     words = [
         source
@@ -249,7 +250,10 @@ def varied_words(variation: Variation, run: RunEvidence) -> tuple[str, str]:
 def reading_lines(
     variation: Variation, run: RunEvidence, first: Event | None
 ) -> tuple[ReadingLine, ...]:
-    """The lines that may have read it before the first divergence, those that surely ran first."""
+    """Return the lines that may have read the varied source before the first divergence.
+
+    Lines that certainly ran come before those that were only found in the code.
+    """
     last = None if first is None else first.step
     lines = {
         ReadingLine(
@@ -264,6 +268,6 @@ def reading_lines(
         and source.call not in variation.passed_over
         and (last is None or source.step <= last)
     }
-    # what was read last before the difference is nearest to it
+    # The latest read before the difference is the nearest to it.
     ranked = sorted(lines, key=lambda line: (line.in_code, -line.step))
     return tuple(ranked[:MAX_READINGS])

@@ -1,4 +1,4 @@
-"""What runs left that were killed inside the save of their checkpoint, in words."""
+"""Put into words what runs left that were killed inside the save of their checkpoint."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from gate.diagnosis.diagnosis import CauseClass, Diagnosis, ResumeResult
 from gate.evidence.observations import KilledSave, LeftBy
 
 WRITE_BESIDE: Final = (
+    # os.replace is atomic within one file system. fsync makes the data durable before the rename.
     "Save under another name in the same folder, call os.fsync, and rename it with os.replace."
 )
 
 
 def diagnose_torn(result: ResumeResult, torn: KilledSave) -> Diagnosis:
-    """The diagnosis of a save that leaves nothing complete when it is killed."""
+    """Diagnose a save that leaves no complete checkpoint when it is killed."""
     details = "; ".join(kill_words(kill, result.checkpoint) for kill in result.kills)
     return Diagnosis(
         first_step=torn.step,
@@ -28,7 +29,7 @@ def diagnose_torn(result: ResumeResult, torn: KilledSave) -> Diagnosis:
 
 
 def torn_words(torn: KilledSave, checkpoint: str) -> str:
-    """The line that saves so that a kill leaves nothing complete."""
+    """Return a clause that names the saving line and what a kill inside it destroys."""
     who = f"{torn.file}:{torn.line}" if torn.line else "the training"
     if torn.left is LeftBy.LOST:
         return f"{who} writes {torn.path} when the old {checkpoint} is gone already"
@@ -39,7 +40,7 @@ def torn_words(torn: KilledSave, checkpoint: str) -> str:
 
 
 def kill_words(kill: KilledSave, checkpoint: str) -> str:
-    """What one run left, as a clause."""
+    """Return what one killed run left, as a clause."""
     when = f"killed after byte {kill.byte:,} of {kill.size_bytes:,}"
     words = {
         LeftBy.COMPLETE: f"{checkpoint} is complete",

@@ -1,11 +1,13 @@
-"""Why a resumed run gives a different result: the state that it lacks, by name.
+"""Explain why a resumed run gives a different result: name the state that it lacks.
 
-Three sources say it. What each of the two runs stood with at the border, value by value. What the
-first steps after it were given and drew, against the same steps of the uninterrupted run. And the
-very first steps of that one: what stands there after a resume was not restored but made again.
+There are three sources of evidence:
 
-A cause is named only where one of these shows it. Where several are shown, all are named, in the
-order in which one would explain the next.
+- the captured state of both runs at the border, value by value;
+- the input and random draws of the next steps, against the same steps of the uninterrupted run;
+- the first steps of the uninterrupted run: state equal to theirs was created again, not restored.
+
+A cause is named only where one of these shows it. If several are shown, all are named, in the order
+in which one would explain the next.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ ORDINALS: Final = (
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
 )  # fmt: skip
 
-# as torch's own optimizers call them
+# The names are those of torch's own optimizers.
 MOMENTS: Final = {
     "exp_avg": "the first moment (exp_avg)",
     "exp_avg_sq": "the second moment (exp_avg_sq)",
@@ -75,7 +77,10 @@ def causes_of(
     compared: Comparison,
     step: int,
 ) -> tuple[ResumeCause, ...]:
-    """All causes that the evidence shows; none where the two results are equal."""
+    """Return all causes that the evidence shows; () where the two results are equal.
+
+    `compared` is the resumed run against `whole`, the uninterrupted one. `step` is the saved step.
+    """
     if not compared.differs:
         return ()
     ignored = tuple(_ignored(whole, interrupted, resumed, step))
@@ -90,7 +95,8 @@ def causes_of(
         *_average(compared),
     )
     if not _weights_alone(interrupted, resumed):
-        # buffers that see each batch follow what the step was given, and what it drew
+        # Buffers such as running means change with each batch. If data or draws differ, they follow
+        # from that, and only buffers differ here. So the weights are no cause of their own.
         data = {ResumeCauseKind.SAMPLER, ResumeCauseKind.REPEATED}
         moved = {*data, ResumeCauseKind.RANDOM}
         given = fingerprint(resumed, "input", 1) == fingerprint(whole, "input", step + 1)
@@ -98,12 +104,13 @@ def causes_of(
             causes = tuple(cause for cause in causes if cause.kind is not ResumeCauseKind.WEIGHTS)
     order = list(ResumeCauseKind)
     if restarted:
+        # A restarted generator draws the first batches again, so the sampler follows from it.
         order.append(order.pop(order.index(ResumeCauseKind.SAMPLER)))
     return tuple(sorted(causes, key=lambda cause: order.index(cause.kind)))[:MAX_CAUSES]
 
 
 def _weights_alone(interrupted: RunEvidence, resumed: RunEvidence) -> bool:
-    """Whether a weight differs at the border, and not only a buffer."""
+    """Return whether a weight differs at the border, rather than only a buffer."""
     return any(
         not before.parameters or before.parameters != after.parameters
         for before, after in _border(interrupted, resumed)
@@ -111,10 +118,10 @@ def _weights_alone(interrupted: RunEvidence, resumed: RunEvidence) -> bool:
 
 
 def saved_at(whole: RunEvidence, resumed: RunEvidence) -> int | None:
-    """After which step of the uninterrupted run its weights were those that the resumed one has.
+    """Return the step of the uninterrupted run after which its weights equal the resumed run's.
 
-    0 for those that it began with; None where there is no such step, or several ranks or optimizers
-    leave it open.
+    0 stands for the initial weights. None where no step fits, or several ranks or optimizers leave
+    it open.
     """
     begun = fingerprint(resumed, "initial", 1)
     if begun and begun == fingerprint(whole, "initial", 1):
@@ -126,7 +133,7 @@ def saved_at(whole: RunEvidence, resumed: RunEvidence) -> int | None:
 
 
 def diagnose_resume(result: ResumeResult) -> Diagnosis | None:
-    """The diagnosis of a resume that fails: it differs, or a kill leaves nothing to resume from."""
+    """Diagnose a resume that differs, or a kill that leaves nothing to resume from; else None."""
     if result.state is ResumeState.DIFFERS and result.compared is not None:
         return diagnose_difference(result.causes, result.compared, result.step)
     return None if result.torn is None else diagnose_torn(result, result.torn)
@@ -135,7 +142,7 @@ def diagnose_resume(result: ResumeResult) -> Diagnosis | None:
 def diagnose_difference(
     causes: tuple[ResumeCause, ...], compared: Comparison, step: int
 ) -> Diagnosis:
-    """The diagnosis of a resume that differs: the first cause, or where the two part."""
+    """Diagnose a resume that differs, by its first causes, or by where the two results diverge."""
     first = compared.first
     kind = EventKind.STATE if first is None else first.kind
     subject = "" if first is None else first.name
@@ -173,12 +180,12 @@ def _where(compared: Comparison) -> str:
 def _ignored(
     whole: RunEvidence, interrupted: RunEvidence, resumed: RunEvidence, step: int
 ) -> Iterator[ResumeCause]:
-    """The run begins with the weights of step 0: nothing of a checkpoint is in it."""
+    """Yield a cause if the run starts with the weights of step 0: it loaded no checkpoint."""
     if saved_at(whole, resumed) != 0 or step == 0:
         return
     held = {boundary.parameters for boundary in interrupted.boundaries}
     if held & {boundary.parameters for boundary in resumed.boundaries} - {""}:
-        # a training that moves no weight begins and ends with the same ones
+        # A training that changes no weight has these weights in its checkpoint too.
         return
     yield ResumeCause(
         kind=ResumeCauseKind.IGNORED,
@@ -190,7 +197,7 @@ def _ignored(
 
 
 def _standing(interrupted: RunEvidence, resumed: RunEvidence, step: int) -> Iterator[ResumeCause]:
-    """What the resumed run stands with, against what the interrupted one stood with."""
+    """Compare the resumed run's state at the border with the interrupted run's."""
     pairs = _border(interrupted, resumed)
     for before, after in pairs:
         rank = before.rank if len(pairs) > 1 else None
@@ -211,7 +218,10 @@ def _of_rank(causes: Iterable[ResumeCause], rank: int | None) -> Iterator[Resume
 def _border(
     interrupted: RunEvidence, resumed: RunEvidence
 ) -> tuple[tuple[Boundary, Boundary], ...]:
-    """The two sides of each rank, where the second had all optimizers of the first."""
+    """Return the state before and after the border for each rank.
+
+    A rank is left out if the resumed run lacks one of the interrupted run's optimizers.
+    """
     after = {boundary.rank: boundary for boundary in resumed.boundaries}
     return tuple(
         (boundary, after[boundary.rank])
@@ -222,7 +232,7 @@ def _border(
 
 def _weights(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCause]:
     if not before.before_update:
-        # its buffers have yet to see the batch that the other's have seen
+        # The interrupted run's buffers have not seen the batch that the resumed run's have.
         return
     names = [
         name
@@ -239,13 +249,13 @@ def _weights(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCau
 
 
 def _moments(before: Boundary, after: Boundary) -> Iterator[ResumeCause]:
-    """The state of each optimizer: one cause for each kind of value and way it is wrong."""
+    """Yield one cause for each kind of optimizer value and each way in which it is wrong."""
     wrong: dict[str, dict[tuple[str, str], list[str]]] = {}
     for name, digest in before.digests.items():
         owner, state, place = name.partition("/state/")
         if not name.startswith("optimizer/") or not state:
             continue
-        # behind the number of the parameter
+        # The name of the value follows the parameter's number.
         key = place.partition("/")[2] or place
         how = ""
         if name not in after.digests:
@@ -285,12 +295,15 @@ def _wrong_moments(
 
 
 def _which(name: str, optimizers: int) -> str:
-    """Which of several optimizers a name is of, by the order of their first steps, and a space."""
+    """Return an ordinal and a space, such as `second `, for one of several optimizers; else "".
+
+    Optimizers are numbered in the order of their first steps.
+    """
     match = OPTIMIZER_NUMBER.search(name)
     if match is None or optimizers <= 1:
         return ""
     number = int(match[1])
-    # of more than these the evidence has the number
+    # Beyond the tenth, only the evidence shows the number.
     return f"{ORDINALS[number]} " if number < len(ORDINALS) else ""
 
 
@@ -317,9 +330,10 @@ def _schedule(
     compared: Comparison,
     step: int,
 ) -> Iterator[ResumeCause]:
-    """The first learning rate behind the border that is another, else the one at the end."""
+    """Yield the first learning rate after the border that differs, else the one at the end."""
     first = learning_rate(whole.given, 1)
-    # an optimizer may bring the right one along, and a schedule that was not restored move it later
+    # A restored optimizer contains the right learning rate. A scheduler that was not restored
+    # changes it only later, so all later steps are checked.
     for at in range(step + 1, len(whole.steps) + 1):
         expected, given = learning_rate(whole.given, at), learning_rate(resumed.given, at - step)
         if at == step + 1 and not expected:
@@ -380,16 +394,17 @@ def _other(left: str, right: str) -> bool:
 def _sampler(
     whole: RunEvidence, resumed: RunEvidence, step: int, *, restarted: bool
 ) -> Iterator[ResumeCause]:
-    """The first batch after the border is one that the uninterrupted run had at another step.
+    """Yield a cause if the first batch after the border belongs to another step of the whole run.
 
-    `restarted`: a generator draws its first numbers again, which gives the first batches again.
+    `restarted`: a generator draws its first numbers, and so the first batches, again.
     """
     for name in ("input", "batch"):
         now = fingerprint(resumed, name, 1)
         expected = fingerprint(whole, name, step + 1)
         if not now or not expected or now == expected:
             if now and now == expected:
-                # the model saw the right one, however many the loader went through before
+                # The model got the right data. A loader may go through earlier batches to get
+                # there.
                 return
             continue
         same = [
@@ -421,10 +436,10 @@ def _sampler(
 
 
 def _a_step_late(whole: RunEvidence, resumed: RunEvidence, name: str, step: int) -> bool:
-    """Whether all that is known of the data behind the border is the step's before, twice or more.
+    """Return whether every known batch after the border is the previous step's, at least twice.
 
-    A loop that begins at the number of the step that was saved does that, and so does a sampler
-    whose place was saved before the step.
+    A loop that starts at the number of the saved step does that. So does a sampler whose position
+    was saved before the step.
     """
     steps = {digest.step: digest.fingerprints.get(name, "") for digest in whole.steps.observed}
     pairs = [
@@ -461,7 +476,7 @@ def _random(
 
 
 def _starts_over(whole: RunEvidence, resumed: RunEvidence, name: str, step: int) -> bool:
-    """Whether a generator that the training draws from stands where it stood after step 1."""
+    """Return whether a generator that the training draws from has its state of step 1 again."""
     now, expected = fingerprint(resumed, name, 1), fingerprint(whole, name, step + 1)
     first = fingerprint(whole, name, 1)
     return bool(now) and now == first != expected and _drawn_from(whole, name, step)
@@ -482,7 +497,7 @@ def _of_one_rank(words: str, rank: int, other: int | None) -> str:
 
 
 def _mask(whole: RunEvidence, resumed: RunEvidence, name: str, step: int) -> list[str]:
-    """What a generator that was drawn from in the forward pass did to the step."""
+    """Return a sentence if different draws in the forward pass changed the loss; else []."""
     given = fingerprint(resumed, "input", 1)
     same = bool(given) and given == fingerprint(whole, "input", step + 1)
     lost = _loss(resumed, 1) != _loss(whole, step + 1)
@@ -503,7 +518,7 @@ def _loss(run: RunEvidence, step: int) -> float | None:
 
 
 def _drawn_from(whole: RunEvidence, name: str, step: int) -> bool:
-    """Whether the training draws from a generator behind a step, as far as it was observed."""
+    """Return whether the training draws from a generator after a step, as far as observed."""
     states = {
         digest.fingerprints[name]
         for digest in whole.steps.observed
@@ -525,7 +540,7 @@ def _ranks_that_differ(
 def _read_from_another(
     interrupted: RunEvidence, resumed: RunEvidence, name: str, rank: int | None
 ) -> int | None:
-    """The rank whose state this one has."""
+    """Return the rank whose saved state this rank has now, else None."""
     after = {boundary.rank: boundary.random.get(name) for boundary in resumed.boundaries}
     if rank is None or not after.get(rank):
         return None
@@ -541,7 +556,7 @@ def _read_from_another(
 
 
 def _average(compared: Comparison) -> Iterator[ResumeCause]:
-    """Averaged weights differ at the end, and the weights that they average do not."""
+    """Yield a cause if averaged weights differ at the end, but the weights they average do not."""
     names = [delta.name for delta in compared.tensors]
     averages = [name for name in names if _is_average(name)]
     if averages and len(averages) == len(names) and not compared.step_faults:

@@ -1,7 +1,7 @@
-"""Which settings of optimizers explain a first difference, and which only changed beside it.
+"""Decide which optimizer settings explain a first difference, and which merely changed beside it.
 
-What no update had shown before cannot come from a setting: where the weights that an optimizer
-updates were equal up to the difference, its settings had no effect until then.
+A setting has an effect only through an update. If the weights that an optimizer updates were equal
+up to the difference, its settings had no effect until then and cannot be the cause.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gate.evidence.step_columns import PARAMETERS, optimizer_of
 
 
 def explaining(first: Event, comparison: Comparison) -> tuple[OptimizerSettingChange, ...]:
-    """The settings of optimizers that may have made the first divergence.
+    """Return the optimizer settings that may have caused the first divergence.
 
-    A setting acts when its optimizer updates: it explains what the update changes, what stands
-    behind it in that step, and every later step, unless the parameters that it updates were seen
-    equal all the same. What it explains not, it may follow from: a scheduler that waits for the
-    loss.
+    A setting acts when its optimizer updates. It explains what that update changes, what follows it
+    in the same step, and every later step. It does not if the parameters that it updates were seen
+    equal anyway. A setting that explains nothing may itself be an effect: a scheduler may depend on
+    the loss.
     """
     return tuple(
         change
@@ -29,7 +29,10 @@ def explaining(first: Event, comparison: Comparison) -> tuple[OptimizerSettingCh
 
 
 def beside(first: Event, comparison: Comparison) -> tuple[OptimizerSettingChange, ...]:
-    """Those that are no cause of it and differ as early: changes of their own."""
+    """Return the settings that differ as early as the first divergence but do not cause it.
+
+    They are changes of their own.
+    """
     if _renumbered(first, comparison):
         return ()
     explained = explaining(first, comparison)
@@ -45,9 +48,10 @@ def beside(first: Event, comparison: Comparison) -> tuple[OptimizerSettingChange
 def _explains(change: OptimizerSettingChange, first: Event, comparison: Comparison) -> bool:
     if first.step is None:
         return True
-    # where a setting is not seen at each step, it may differ from the one on that was not looked at
+    # A setting is not observed at each step. It may differ from the step after the last one at
+    # which it was seen equal.
     earliest = (change.equal_until or 0) + 1
-    # a script may log what its schedule has set for the next update
+    # A script may log the value that its schedule has set for the next update, one step early.
     if first.kind is EventKind.METRIC and first.step == earliest - 1:
         return _is_of_the_setting(change, first, comparison)
     if first.step != earliest:
@@ -60,10 +64,10 @@ def _is_updated(first: Event) -> bool:
 
 
 def _without_effect(change: OptimizerSettingChange, first: Event, comparison: Comparison) -> bool:
-    """Whether the parameters of its optimizer were seen equal up to where the results part.
+    """Return whether its optimizer's parameters were seen equal up to the first divergence.
 
-    Nothing stands before the first divergence: where they differ behind it, and were seen in the
-    step before that, no update until then was another one.
+    If they first differ later, and were seen equal in the step just before that, then no earlier
+    update differed.
     """
     own = f"{PARAMETERS}.{change.optimizer}"
     compared = comparison.compared_fingerprints
@@ -78,7 +82,7 @@ def _without_effect(change: OptimizerSettingChange, first: Event, comparison: Co
     differing = [
         fingerprint for fingerprint in comparison.fingerprints if fingerprint.fingerprint == name
     ]
-    # what a script writes of a step it may compute behind the next update
+    # A script may compute a step's metric after the next update, hence one step more.
     late = (first.step or math.inf) + 1 if first.kind is EventKind.METRIC else 0
     return all(
         (series.equal_until or 0) == series.first_step - 1 and series.first_step > late
@@ -89,7 +93,7 @@ def _without_effect(change: OptimizerSettingChange, first: Event, comparison: Co
 def _is_of_the_setting(
     change: OptimizerSettingChange, first: Event, comparison: Comparison
 ) -> bool:
-    """Whether what differs is the setting itself, as a script logs it and a state holds it."""
+    """Return whether the setting itself is what differs, as logged or in the captured state."""
     if first.kind is EventKind.STATE:
         return OF_AN_OPTIMIZER in first.name
     return first.kind is EventKind.METRIC and any(
@@ -108,9 +112,9 @@ def _number(word: str) -> float | None:
 
 
 def _renumbered(first: Event, comparison: Comparison) -> bool:
-    """Whether optimizers or their groups may only have each other's numbers.
+    """Return whether optimizers or their groups may merely have exchanged their numbers.
 
-    Optimizers are numbered as they make their first step, groups as they are given.
+    Optimizers are numbered in the order of their first step, groups in the order they are given.
     """
     if first.kind not in {EventKind.TURNS, EventKind.STRUCTURE}:
         return False

@@ -1,7 +1,7 @@
-"""Which settings are worth a pair of runs, likeliest first, and what those say of the cause.
+"""Choose the settings that are worth a pair of runs, and conclude what those runs show.
 
-A setting that is in force already, or that has nothing to act on in this training, is left out.
-Where a line is known that differs in each run, only settings that could acquit it are tried.
+A setting is left out if it is already in force or has nothing to act on in this training. Where a
+line is known that differs in each run, only settings that could acquit that line are tried.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gate.settings.variations import FIRST_FILL, TUNABLES, Setting
 
 COMMUTING_RANKS: Final = 2
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
-# strict mode leaves these to the user: attention has kernels that add in no fixed order, and TF32
-# rounds a race's difference away or makes it large
+# Strict mode leaves these to the user. Attention has kernels that add in no fixed order. TF32
+# either rounds away the difference of a race or enlarges it.
 LEFT_TO_THE_USER: Final = (
     ("attention_mem_efficient", OFF),
     ("attention_flash", OFF),
@@ -36,7 +36,7 @@ PACE: Final = (SuspectKind.ENTROPY, SuspectKind.DRAW, SuspectKind.PROCESS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A setting to move, as a user writes it."""
+    """A setting to change in a pair of runs; `written` is how a user writes it."""
 
     setting: Setting
     written: str
@@ -48,7 +48,10 @@ class Candidate:
 def candidates(
     diagnosis: Diagnosis, run: RunEvidence, settings: GateSettings
 ) -> tuple[Candidate, ...]:
-    """The settings to try for a difference between strict runs, of which `run` is one."""
+    """Return the settings to try for a difference between strict runs, likeliest first.
+
+    `run` is one of these runs. At most `MAX_TRIED` settings are returned.
+    """
     every = {trial.written: trial for trial in _applicable(run, settings)}
     chosen = [trial for trial in every.values() if _could_tell(trial, diagnosis)]
     trace = diagnosis.trace
@@ -61,14 +64,15 @@ def candidates(
 
 
 def _could_tell(candidate: Candidate, diagnosis: Diagnosis) -> bool:
-    """Whether a line that is named already leaves this open."""
+    """Return whether a trial adds anything to a line that the diagnosis already names."""
     likely = diagnosis.likely
     if not likely:
         return True
     kind = likely[0].kind
     if kind is SuspectKind.SETTING:
         return candidate.setting in {Setting.RESTORE, Setting.ONE_THREAD}
-    # what is drawn where workers overtake each other may only have set their pace
+    # Draws in workers may not be the cause. They may only have set the pace at which workers
+    # overtake each other.
     return kind in PACE and candidate.setting in WORKERS
 
 
@@ -85,7 +89,7 @@ def _applicable(run: RunEvidence, settings: GateSettings) -> Iterator[Candidate]
         yield Candidate(setting=Setting.ONE_WORKER, written="max_workers=1 in each pool")
     if any(facts.facts.get("loader_workers") for facts in run.rank_facts):
         yield Candidate(setting=Setting.NO_LOADER_WORKERS, written="num_workers=0")
-    # two numbers have one sum in either order
+    # A sum of two numbers is the same in either order, so two ranks need no fixed order.
     if len(run.ranks) > COMMUTING_RANKS:
         written = "sums over ranks in a fixed order"
         yield Candidate(setting=Setting.FIXED_COLLECTIVES, written=written)
@@ -101,7 +105,7 @@ def _applicable(run: RunEvidence, settings: GateSettings) -> Iterator[Candidate]
 
 
 def _knobs(words: dict[str, str], *, on_gpu: bool) -> Iterator[Candidate]:
-    """Knobs of strict mode that the settings left out, then those that it leaves to the user."""
+    """Yield the strict knobs that the settings turned off, then those left to the user."""
     strict = effective_knobs(Profile.STRICT, {}, strict_run=True)
     knobs = [
         (knob.name, strict[knob.name])
@@ -110,27 +114,28 @@ def _knobs(words: dict[str, str], *, on_gpu: bool) -> Iterator[Candidate]:
     ]
     knobs += LEFT_TO_THE_USER if on_gpu else ()
     for name, word in knobs:
-        # operators that are allowed make a warning of the knob, and that is on purpose
+        # Settings that allow an operator turn the knob into a warning on purpose, so it is not
+        # tried.
         if name != "memory_fill" and words[name] in {KEEP, ON, OFF} and words[name] != word:
             written = f"determinism.knobs.{name}: {word}"
             yield Candidate(setting=Setting.KNOB, written=written, knob=name, word=word)
 
 
 def threads_of_run(run: RunEvidence, settings: GateSettings) -> int:
-    """How many threads its processes were given at most."""
+    """Return the largest number of threads that a process of the run was given."""
     threads = [process.variables.get(THREADS_VARIABLE, "") for process in run.processes]
     counts = [int(text) for text in threads if text.isascii() and text.isdigit()]
     return max(counts, default=settings.determinism.threads)
 
 
 def starts_threads(run: RunEvidence) -> bool:
-    """Whether the script starts threads, as pools of processes do too."""
+    """Return whether the script starts threads; pools of processes do so too."""
     started = any(source.kind in {SourceKind.THREAD, SourceKind.DRAW} for source in run.sources)
     return started or any(threads.count > 1 for threads in run.live_threads)
 
 
 def threads_at(run: RunEvidence, step: int | None) -> bool:
-    """Whether threads of the script's own ran in this step; without a step, in any."""
+    """Return whether the script's own threads ran in this step, or in any step if it is None."""
     seen = [
         live_thread for live_thread in run.live_threads if step is None or live_thread.step <= step
     ]
@@ -173,18 +178,20 @@ WRITE_FIRST: Final = (
 def proved_by(
     tried: TriedSettings, diagnosis: Diagnosis, *, threads_alive: bool
 ) -> CauseClass | None:
-    """The class that one setting proves, where chance hardly makes it look so; else None.
+    """Return the class that one setting proves, or None where it may be chance.
 
     `threads_alive`: the script's own threads ran in the first step that differs. Then the order of
-    data and a race of threads both fit what differs in a model's input.
+    data and a race of threads both fit a difference in a model's input.
     """
     helping, kind = tried.helping, diagnosis.kind
     if helping is None or not tried.is_certain(helping):
         return None
     if helping.setting in FILLS:
+        # A fill that makes runs agree but does not show in the result only moved something else.
         return CauseClass.UNINITIALISED_MEMORY if helping.follows else None
     if helping.setting is Setting.FIXED_COLLECTIVES:
-        # what is gathered is waited for, too
+        # A collective in a fixed order is also waited for. Where the script forgot to wait, that
+        # alone may have made the runs agree.
         waited = any(suspect.begins_a_message for suspect in diagnosis.suspects)
         return CauseClass.COLLECTIVE if kind in ARITHMETIC and not waited else None
     if helping.setting not in RACES:
@@ -198,11 +205,11 @@ def proved_by(
 def with_tried(
     diagnosis: Diagnosis, tried: TriedSettings, *, threads_alive: bool = False
 ) -> Diagnosis:
-    """The diagnosis with what was tried.
+    """Return the diagnosis with the result of the trials.
 
-    Where workers that cannot overtake each other make runs agree, a line that draws from entropy or
-    a clock has set their pace, and no more: it stays as a possible one. A line that takes results
-    as they are done is what the workers race for.
+    If runs agree once workers cannot overtake each other, a line that draws entropy or reads a
+    clock only set their pace. It stays as a possible cause. A line that takes results in order of
+    completion stays likely, because the workers race for it.
     """
     helping = tried.helping
     update: dict[str, object] = {"tried": tried}
@@ -219,11 +226,11 @@ def with_tried(
     elif diagnosis.cause_class in {None, CauseClass.OPERATOR} and (
         helping.setting is not Setting.ONE_THREAD or diagnosis.cause_class is None
     ):
-        # a tensor that another thread changes looks like an operator that is nondeterministic
+        # A tensor that another thread changes looks like the output of a nondeterministic operator.
         update["cause_class"] = proved or diagnosis.cause_class
     remedy = remedy_of(helping)
     if remedy and (acquits or not diagnosis.likely):
-        # the likeliest of the rest: a third guess helps nobody
+        # Keep only the likeliest of the earlier remedies: a third guess helps nobody.
         rest = diagnosis.remedy.partition(OTHERWISE)[0]
         update["remedy"] = f"{remedy}{OTHERWISE}{rest[:1].lower()}{rest[1:]}"
     return diagnosis.model_copy(update=update)
@@ -235,7 +242,7 @@ def _acquitted(suspect: Suspect) -> Suspect:
 
 
 def remedy_of(trial: TriedSetting) -> str:
-    """What to do about a cause that this setting shows; empty where nothing is known."""
+    """Return the remedy for a cause that this setting shows, "" where none is known."""
     if trial.setting in FILLS:
         return WRITE_FIRST if trial.follows else ""
     return REMEDIES.get(trial.setting, "")

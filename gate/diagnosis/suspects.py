@@ -1,8 +1,12 @@
-"""Which lines of the training would explain the first divergence, likeliest first.
+"""Rank the lines of the training that would explain the first divergence, likeliest first.
 
-Three things decide: a line that ran after the first difference cannot have caused it; a switch of
-arithmetic cannot change a batch; and what gives another answer in each run goes before what may
-give the same one twice. Where two fit, both are given.
+Three rules decide:
+
+- A line that ran after the first difference cannot have caused it.
+- A line must be able to change what differs: a switch of arithmetic cannot change a batch.
+- A line that gives a different answer in each run ranks before one that may give the same twice.
+
+Where two lines fit, both are given.
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ from gate.evidence.observations import (
 from gate.evidence.step_columns import optimizer_of
 
 SHOWN_SUSPECTS: Final = 3
-# the harness's word for a seed that is the time
+# The harness writes this word for a seed that was taken from the time.
 CLOCK: Final = "clock"
-# what a setting of strict mode changes; what comes before it has other causes
+# A setting of strict mode changes arithmetic, so it can change these. Anything earlier in a step
+# has a different cause.
 ARITHMETIC: Final = (
     EventKind.WEIGHTS,
     EventKind.LOSS,
@@ -38,7 +43,7 @@ ARITHMETIC: Final = (
     EventKind.METRIC,
     EventKind.STATE,
 )
-# what a directory can change without a random number
+# The order of a directory listing can change these without any random draw.
 ORDERED: Final = (
     EventKind.STRUCTURE,
     EventKind.INITIAL,
@@ -55,7 +60,7 @@ AT_WORK: Final = EVERY - OF_THE_RUN
 CAN_CHANGE: Final = {
     SuspectKind.SETTING: frozenset(ARITHMETIC),
     SuspectKind.PRECISION: frozenset(ARITHMETIC),
-    # the script may add, clip or update in the order of addresses
+    # Addresses can change anything here: a script may add, clip or update in their order.
     SuspectKind.ADDRESS: AT_WORK,
     SuspectKind.ORDER: frozenset(ORDERED),
     SuspectKind.COMPLETION: AT_WORK - {EventKind.INITIAL, EventKind.STRUCTURE},
@@ -63,32 +68,33 @@ CAN_CHANGE: Final = {
     SuspectKind.READ: (AT_WORK - {EventKind.RANDOM}) | {EventKind.SAMPLES, EventKind.ROWS},
     SuspectKind.THREAD: AT_WORK,
 }
-# what is drawn first; behind it a seed is one of many that may have changed something
+# A changed seed shows first in these. Later in a step, too many other changes explain as much.
 DRAWN: Final = (EventKind.INITIAL, EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT)
 GENERATORS: Final = {"random.python": "random.", "random.numpy": "numpy.random."}
 TIMED: Final = OF_THE_RUN | {EventKind.METRIC}
 UPDATES: Final = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER))
 SEEDS: Final = frozenset((SuspectKind.UNSEEDED, SuspectKind.SEED))
-# what a seed may be made of
+# A script may compute its seed from these.
 ORIGINS: Final = frozenset(
     (SuspectKind.ENTROPY, SuspectKind.PROCESS, SuspectKind.ADDRESS, SuspectKind.CLOCK)
 )
-# these may give the same answer twice
+# These may give the same answer in two runs, so on their own they are only possible causes.
 POSSIBLE: Final = frozenset(
     (SuspectKind.ADDRESS, SuspectKind.THREAD, SuspectKind.CHILD, SuspectKind.CLOCK)
 )
 ORDER: Final = tuple(SuspectKind)
-# pieces that arrive at a line are reported at some counts, at most this far apart
+# The harness reports the order of arrival at a queue only at some counts of pieces. A report may
+# therefore be up to `TOLD_LATE` steps later than the piece that changed the order.
 ARRIVALS: Final = frozenset(("queue.Queue.get", "multiprocessing.Queue.get"))
 TOLD_LATE: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownLines:
-    """What is known of lines: overrides and seeds that may differ, sources, started processes.
+    """The lines that the evidence names: overrides, seeds, sources and started processes.
 
-    `changed_seeds` are those that a commit gives another number than its base does, whose number is
-    the former value of each.
+    `changed_seeds` are the seeds to which a commit gives a different number from its base. The
+    former value of each is the base's number.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -108,16 +114,16 @@ def suspects_of(
     ranks: tuple[int, ...] = (),
     later: bool = False,
 ) -> tuple[Suspect, ...]:
-    """The lines that would explain this event, at most `SHOWN_SUSPECTS`.
+    """Return at most `SHOWN_SUSPECTS` lines that would explain the event `first`, likeliest first.
 
-    Those of `ranks`, which differ first, go before those of others, which may have sent them it.
-
-    Those that are only possible are given where nothing better is known. `numbers_differ` says that
-    settings of the optimizer are not the same, numbers that the script itself computed. `later`:
-    the initial weights are of an optimizer that may begin behind steps of others, which a line may
-    follow from.
+    Lines that are only possible causes appear where no better ones are known. `ranks` are those
+    that differ first. Their lines rank before other ranks' lines, which may have sent them the
+    difference. `numbers_differ` says that numeric settings of an optimizer differ, which the script
+    computed. `later` says that the initial weights may belong to an optimizer that starts after
+    others stepped, so any line that ran before may explain them.
     """
-    # a stopping rule, a speed and a schedule ask the clock; elsewhere it is how long something took
+    # Stopping rules, speeds and schedules use the clock, so there it is a likely cause. Elsewhere a
+    # script mostly reads the clock to measure a duration.
     timed = first.kind in TIMED or (numbers_differ and first.kind in UPDATES)
     every = (
         *_of_overrides(first, known.overrides),
@@ -134,7 +140,7 @@ def suspects_of(
     likely = [candidate for candidate in ranked if not candidate.possible]
     likely = [*_leading_to_a_seed(ranked), *likely]
     if any(candidate.kind is SuspectKind.SEED for candidate in likely):
-        # a seed that differs came from somewhere, and these say from where
+        # A seed that differs was computed from one of these, so they belong beside it.
         likely += [
             candidate for candidate in ranked if candidate.possible and candidate.kind in ORIGINS
         ]
@@ -145,7 +151,10 @@ def suspects_of(
 
 
 def _leading_to_a_seed(ranked: list[Suspect]) -> list[Suspect]:
-    """What the line asks for that calls the function in which a seed is given: it is the seed."""
+    """Return the origins of seeds in lines that call the function in which a seed is given.
+
+    Such a line computes the seed and passes it on, so it is no longer only a possible cause.
+    """
     callers = {
         frame.partition(" ")[0]
         for suspect in ranked
@@ -160,7 +169,7 @@ def _leading_to_a_seed(ranked: list[Suspect]) -> list[Suspect]:
 
 
 def used_in(event: Event) -> str:
-    """Where something shows first, such as `step 1's batch`."""
+    """Return where the effect of a line shows first, such as `step 1's batch`."""
     what = USES[event.kind]
     if event.kind in {EventKind.STRUCTURE, EventKind.INITIAL, EventKind.STEPS}:
         return what
@@ -229,7 +238,8 @@ def _of_override(
 def _of_sources(first: Event, sources: Iterable[Source], *, timed: bool) -> Iterator[Suspect]:
     clocks = [source for source in sources if source.kind is SourceKind.CLOCK]
     others = (source for source in sources if source.kind is not SourceKind.CLOCK)
-    # of a duration the line that ends it is the nearer one
+    # A duration is measured by two lines. The later one is nearer to its use, so clocks are
+    # reversed.
     for source in (*others, *reversed(clocks)):
         kind = SuspectKind(source.kind.value)
         clock = kind is SuspectKind.CLOCK and timed
@@ -250,10 +260,11 @@ def _of_sources(first: Event, sources: Iterable[Source], *, timed: bool) -> Iter
 
 
 def _is_open(source: Source, first: Event) -> bool:
-    """Whether what a line did may have been the same in both runs where they first differ.
+    """Return whether the line may have done the same in both runs at the first difference.
 
-    That a thread draws is no difference: with the generator in one state, what it hands over may
-    arrive in another order. An order that was told later may have differed only then.
+    A thread that draws is no difference by itself: with one generator state, the results may still
+    arrive in a different order. An order of completion that is reported after the first difference
+    may have diverged only then.
     """
     if source.kind is SourceKind.DRAW:
         return first.kind is not EventKind.RANDOM
@@ -278,8 +289,8 @@ def _of_children(
 
 
 def _fits(suspect: Suspect, first: Event) -> bool:
-    """Whether the line ran early enough, and can change this at all."""
-    # what a script writes of a step it may compute behind the step's update
+    """Return whether the line ran early enough, and can change this kind of event at all."""
+    # A script may compute a step's metric after that step's update, hence one step later.
     late = 1 if first.kind is EventKind.METRIC else 0
     if suspect.kind is SuspectKind.COMPLETION and suspect.call in ARRIVALS:
         late = TOLD_LATE
@@ -289,16 +300,17 @@ def _fits(suspect: Suspect, first: Event) -> bool:
     if first.kind not in CAN_CHANGE.get(kind, EVERY):
         return False
     if kind is SuspectKind.DRAW and first.kind is EventKind.RANDOM:
-        # a draw changes the state of its own generator, and of no other
+        # A draw changes the state of its own generator only.
         generator = first.name.removesuffix(f".{optimizer_of(first.name)}")
         return suspect.call.startswith(GENERATORS.get(generator, "-"))
     return True
 
 
 def _is_part_of_another(suspect: Suspect, fitting: list[Suspect]) -> bool:
-    """Whether another suspect says the same and more.
+    """Return whether a different suspect already covers this one, with more detail.
 
-    A seed and where it came from are in one line often; a thread that draws was started before.
+    A seed and its origin are often in one line. A thread that draws implies the line that starts
+    it.
     """
     if suspect.kind in ORIGINS:
         return any(other.kind in SEEDS and other.place == suspect.place for other in fitting)
@@ -311,13 +323,13 @@ def _rank(suspect: Suspect, first: Event, ranks: tuple[int, ...]) -> tuple[objec
     if first.kind in TIMED:
         kinds = [SuspectKind.CLOCK, *kinds]
     elif first.kind in ARITHMETIC:
-        # what changes arithmetic goes before a number that is drawn
+        # Here a change of arithmetic is a more direct cause than a random draw.
         kinds = [SuspectKind.SETTING, SuspectKind.PRECISION, *kinds]
     elif first.kind is EventKind.RANDOM:
         kinds = [SuspectKind.DRAW, *kinds]
     if suspect.changed_file and first.kind not in {EventKind.INITIAL, EventKind.STRUCTURE}:
-        # no guess: what it reads was another
+        # This is no guess: the file that the line read was different in each run.
         kinds = [SuspectKind.READ, *kinds]
-    # of one kind what ran last before the difference is the nearest to it
+    # Among lines of one kind, the one that ran last before the difference is the nearest to it.
     elsewhere = bool(ranks) and suspect.rank not in ranks
     return suspect.possible, elsewhere, kinds.index(suspect.kind), -suspect.step

@@ -1,4 +1,10 @@
-"""Which lines of the diff belong beside a difference: those that are named, that fit, that ran."""
+"""Choose which lines of the diff belong beside a difference: named, fitting, or executed ones.
+
+A hunk is proven to matter if it contains the named line or the changed numbers. The same holds if
+nothing else of the change can matter. A hunk that merely ran before the difference is a candidate,
+and so is a file that the training opened; `HowKnown` says which. Two candidates may be shown
+together, three never are.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +25,14 @@ PAIR: Final = 2
 OF_WORKERS: Final = (
     "The value may also come from a worker of a DataLoader: look at changes to the data set."
 )
-# of these a training reads nothing
+# A training reads none of these as data.
 CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", ".sh")
 SETTINGS_FILES: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
-# as often samples and labels as settings
+# JSON files contain samples and labels as often as settings.
 EITHER_KIND: Final = (".json",)
-# beside what is shown, something else may be the cause
+# With these, something that is not shown may be the cause.
 NOT_ALONE: Final = frozenset((HowKnown.EITHER, HowKnown.EITHER_OF_ALL, HowKnown.READ_AMONG))
-# a process tells no more of a kind
+# A process reports no more sources of one kind.
 MAX_DATA_FILES: Final = 40
 MAX_DATA_NAME: Final = 200
 DOCUMENTS: Final = (".md", ".rst")
@@ -35,14 +41,15 @@ NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
 NUMBER: Final = re.compile(
     r"(?<![\w.])-?(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+(?![\w.])", re.ASCII
 )
-# without parentheses a number ends where the argument does
+# A value without parentheses ends where the argument ends.
 VALUE: Final = r"(?:\([^()]*\)|\[[^\[\]]*\]|[-+.\w]+(?=\s*[,)\n]))"
-# its parameters have no values that are computed, and its body is below it
+# A function header whose defaults contain no calls, with its body on later lines. Running it
+# defines a function and does nothing else.
 HEADER: Final = re.compile(
     r"\s*+(?:async\s++)?+def\s++(?P<name>\w++)\s*+\([^()#]*+\)[^()#]*:\s*+", re.ASCII
 )
 LISTED: Final = re.compile(r"\blist\(([\w.]+\(\))\)", re.ASCII)
-# a schedule multiplies: the last digits of a product are not those of its factors
+# Schedules multiply, so the last digits of a product may differ from those of its factors.
 NEAR: Final = 1e-9
 
 
@@ -54,11 +61,11 @@ def with_changed_lines(
     *,
     workers: bool = False,
 ) -> TraceFinding:
-    """The finding with the diff's hunks, as far as Python files of the training's are meant.
+    """Return the finding with the diff's hunks in the training's Python files, sorted by relevance.
 
-    `folder` is the training's in the repository; files of the trace count from there. A hunk ran
-    when one of its lines did, before the call that parts the runs. `workers`: a DataLoader had
-    some, which may have made a number that a call is given.
+    `folder` is the training's folder in the repository; trace paths are relative to it. A hunk
+    counts as executed if one of its lines ran before the diverging call. `workers`: DataLoader
+    workers ran, which may have made a number that a call is given. Workers have no trace.
     """
     local = [hunk for hunk in (_seen_from(hunk, folder) for hunk in hunks) if hunk is not None]
     at_it = any(_holds(hunk, finding.file, finding.line) for hunk in local)
@@ -67,11 +74,12 @@ def with_changed_lines(
         finding = finding.model_copy(update={"elsewhere": True, "remedy": remedy})
     if trace is None or not hunks:
         return finding
-    # what only ran behind the last call, such as a function that nobody calls, made none of them
+    # Lines that ran only after the last call, for example in an unused function, made no traced
+    # call.
     end = max(0, len(trace.calls) - 1) if finding.call is None else finding.call
     when = {hunk: _ran(hunk, trace, end) for hunk in local}
     before = [hunk for hunk in local if when[hunk]]
-    # the line that made the call, then what ran last before it
+    # First the hunk that made the call, then the one that ran last before it.
     made = [hunk for hunk in before if _holds(hunk, finding.file, finding.line)]
     first = [] if finding.only_uses else made
     before.sort(key=lambda hunk: (hunk not in first, -max(when[hunk])))
@@ -89,9 +97,9 @@ def _seen_from(hunk: ChangedLines, folder: str) -> ChangedLines | None:
 
 
 def _ran(hunk: ChangedLines, trace: RankTrace, end: int) -> tuple[int, ...]:
-    """As which of all lines those of the hunk ran first, up to the call `end`.
+    """Return the positions at which lines of the hunk first ran, up to call `end`.
 
-    None where it only defines functions of which no line ran: nobody called them.
+    () if the hunk only defines functions and none of their lines ran: nobody called them.
     """
     ran = {
         line.line: place
@@ -103,7 +111,7 @@ def _ran(hunk: ChangedLines, trace: RankTrace, end: int) -> tuple[int, ...]:
 
 
 def _is_header(hunk: ChangedLines, line: int) -> bool:
-    """Whether a line of the hunk does nothing but begin a function, of what is shown of it."""
+    """Return whether a line of the hunk only starts a function, as far as the hunk is shown."""
     place = line - hunk.first
     return place < len(hunk.after) and HEADER.fullmatch(hunk.after[place]) is not None
 
@@ -113,14 +121,14 @@ def _holds(hunk: ChangedLines, file: str, line: int) -> bool:
 
 
 def shortened(change: Change | None) -> Change | None:
-    """The first `MAX_HUNKS` hunks of it, which are what evidence keeps."""
+    """Return the change with at most `MAX_HUNKS` hunks, the number that evidence keeps."""
     if change is None or len(change.hunks) <= MAX_HUNKS:
         return change
     return Change(hunks=change.hunks[:MAX_HUNKS], complete=False)
 
 
 def where_raised(change: Change | None, place: CodePlace | None, folder: str) -> ShownChange | None:
-    """The part of the change that holds the line that raised."""
+    """Return the hunk that contains the line that raised, or None."""
     return _first(HowKnown.RAISED, _named(change, [place], folder))
 
 
@@ -132,11 +140,11 @@ def shown_change(
     *,
     drift: bool,
 ) -> ShownChange | None:
-    """What of the change belongs beside a difference, where something is known to.
+    """Return the part of the change that belongs beside a difference, or None if none is known to.
 
-    Two runs of one commit that differ are explained by a line that is named, and by nothing that
-    only fits. `read` are the paths in the repository of files that the training opened: beside a
-    line that ran, or of which no trace says that it did not, such a file may be the cause as well.
+    `read` are the repository paths of files that the training opened. Such a file may be the cause
+    beside a line that ran, or a line that no trace shows not to have run. `drift` is False for two
+    runs of one commit: only a named line explains these, never one that merely fits.
     """
     if change is None or diagnosis is None:
         return None
@@ -145,9 +153,10 @@ def shown_change(
     data = [hunk for hunk in change.hunks if can_matter(hunk.file) and hunk.file in opened]
     unseen = [_in_repository(hunk, folder) for hunk in _may_have_run(diagnosis.trace, change)]
     passing = _passing(diagnosis.trace, data, folder)
-    # the line of a call may only pass on the numbers that another part holds
+    # The line of a call may only pass on numbers that a different hunk sets.
     elsewhere = [hunk for hunk in passing if named and hunk not in named]
-    # what a line that is known does hangs on no file; the call at which two traces part may
+    # A known line acts by itself, whatever file was read. The call at which two traces diverge does
+    # not.
     beside = [] if diagnosis.likely else list(dict.fromkeys((*unseen, *data, *elsewhere)))
     if not drift or (named and not beside):
         return _with_move(_first(HowKnown.NAMED, named), change)
@@ -159,7 +168,7 @@ def shown_change(
     if fitting is None and beside and (ran or (unseen and len(beside) > 1)):
         return _either([*ran, *beside], change)
     only = all_that_matters(change)
-    # proof that it is read says more than that there is nothing else
+    # Proof that a file is read is stronger than the absence of other candidates.
     proved = _read(data, change, diagnosis.trace, folder) if only is None else None
     if only is not None and only.hunks[0] in data:
         proved = _first(HowKnown.READ, data)
@@ -168,7 +177,7 @@ def shown_change(
 
 
 def _untraced_pair(trace: TraceFinding | None, change: Change) -> ShownChange | None:
-    """All of a change, where it has two parts and no trace could tell which of them ran."""
+    """Return the whole change if it has two parts and no trace could show which of them ran."""
     if not change.complete or (trace is not None and not trace.failed):
         return None
     return _either([hunk for hunk in change.hunks if can_matter(hunk.file)], change)
@@ -177,7 +186,7 @@ def _untraced_pair(trace: TraceFinding | None, change: Change) -> ShownChange | 
 def _read(
     data: list[ChangedLines], change: Change, trace: TraceFinding | None, folder: str
 ) -> ShownChange | None:
-    """The files that the training opened, and what else of the change may be the cause."""
+    """Return the files that the training opened, and what else of the change may be the cause."""
     after = trace.changed_later if trace is not None and not trace.elsewhere else ()
     too_late = [_in_repository(hunk, folder) for hunk in after]
     code = [hunk for hunk in change.hunks if is_code(hunk.file) and hunk not in too_late]
@@ -187,7 +196,7 @@ def _read(
 
 
 def _either(candidates: Iterable[ChangedLines], change: Change) -> ShownChange | None:
-    """Two parts of the change that may each be it; of more, none is shown."""
+    """Return two parts of the change that may each be the cause; None for more than two."""
     both = _parts(candidates)
     every = _parts(hunk for hunk in change.hunks if can_matter(hunk.file))
     all_ = change.complete and set(both) == set(every)
@@ -196,7 +205,7 @@ def _either(candidates: Iterable[ChangedLines], change: Change) -> ShownChange |
 
 
 def _parts(hunks: Iterable[ChangedLines]) -> tuple[ChangedLines, ...]:
-    """Each hunk of Python code, then the first hunk of each other file, which stands for all."""
+    """Return each Python hunk, then the first hunk of each other file as its representative."""
     known = list(dict.fromkeys(hunks))
     lines = [hunk for hunk in known if hunk.file.endswith(".py")]
     files = {hunk.file: hunk for hunk in reversed(known) if not hunk.file.endswith(".py")}
@@ -204,13 +213,13 @@ def _parts(hunks: Iterable[ChangedLines]) -> tuple[ChangedLines, ...]:
 
 
 def _may_have_run(trace: TraceFinding | None, change: Change) -> tuple[ChangedLines, ...]:
-    """Changed lines that nobody saw run, where the value came from a process without a trace."""
+    """Return changed lines that no trace saw run, if the value came from an untraced process."""
     later = trace.changed_later if trace is not None and trace.elsewhere else ()
     return tuple(hunk for hunk in later if not _is_uncalled(hunk, change))
 
 
 def _is_uncalled(hunk: ChangedLines, change: Change) -> bool:
-    """Whether it only puts in functions of a module that no other part of the change names."""
+    """Return whether the hunk only adds functions that no other part of the change mentions."""
     own = [line for line in hunk.after if line and not line.startswith((" ", "\t"))]
     headers = [HEADER.fullmatch(line) for line in own]
     if hunk.gone or len(hunk.after) != hunk.new or not own or not all(headers):
@@ -218,7 +227,7 @@ def _is_uncalled(hunk: ChangedLines, change: Change) -> bool:
     others = [
         other for other in change.hunks if can_matter(other.file) and other.after != hunk.after
     ]
-    # a line that is not shown may call it
+    # A line that is not shown may call the function.
     shown = all(
         (other.first or other.removed) and other.new == len(other.after) for other in others
     )
@@ -229,10 +238,11 @@ def _is_uncalled(hunk: ChangedLines, change: Change) -> bool:
 
 
 def _ran_before(diagnosis: Diagnosis, change: Change) -> tuple[ChangedLines, ...]:
-    """The nearest hunk that ran, without those that only set what is no cause of the difference.
+    """Return the nearest hunk that ran, leaving out hunks that only set unrelated settings.
 
-    Of a pair both: neither is known to be it. Where some are left out, and where a setting of the
-    optimizer is known, which lines far from the call may have set, of more than a pair none.
+    A pair is returned whole, since neither is known to be the cause. More than a pair gives ()
+    where hunks were left out, or where an optimizer setting is known: lines far from the call may
+    set it.
     """
     trace = diagnosis.trace
     changed = trace.changed if trace is not None else ()
@@ -244,8 +254,8 @@ def _ran_before(diagnosis: Diagnosis, change: Change) -> tuple[ChangedLines, ...
 
 
 def _only_sets(hunk: ChangedLines, settings: tuple[OptimizerSettingChange, ...]) -> bool:
-    """Whether the two sides of a hunk differ in these settings alone: numbers, or classes."""
-    # a line that is not shown may change anything
+    """Return whether both sides of a hunk differ only in these settings: numbers or classes."""
+    # A line that is not shown may change anything.
     if not settings or (hunk.gone, hunk.new) != (len(hunk.before), len(hunk.after)):
         return False
     before, after = (
@@ -258,7 +268,7 @@ def _only_sets(hunk: ChangedLines, settings: tuple[OptimizerSettingChange, ...])
 def _without_settings(
     lines: tuple[str, ...], settings: tuple[OptimizerSettingChange, ...], numbers: set[str]
 ) -> str:
-    """The text without arguments of that name, without those numbers and those classes."""
+    """Return the text without arguments of those names, those numbers and those classes."""
     text = "\n".join(lines)
     kinds = {
         kind
@@ -267,7 +277,8 @@ def _without_settings(
         for kind in (setting.before, setting.after)
     }
     if kinds:
-        # some classes take a list alone, to which every other makes it
+        # Some optimizer classes accept only a list. All others convert their argument themselves,
+        # so `list(...)` around it makes no difference.
         text = LISTED.sub(r"\1", text)
     for kind in kinds:
         text = re.sub(rf"\b{re.escape(kind)}\b", "", text)
@@ -282,24 +293,27 @@ def _same(word: str, numbers: set[str]) -> bool:
 
 
 def _nearest(trace: TraceFinding | None, change: Change) -> tuple[ChangedLines, ...]:
-    """The hunk that ran last before a named call; without one, the only one that ran at all.
+    """Return the hunk that ran last before a named call, else the only hunk that ran at all.
 
-    Where no call is named, what ran last may be any line at the script's end.
+    Where no call is named, the last hunk may be any line at the script's end.
     """
     if trace is None or not (trace.names_a_call or len(trace.changed) == 1):
         return ()
-    # beside a line of another process none is the nearest
+    # If a line of an untraced process may have run too, no hunk is the nearest.
     return trace.changed if _may_have_run(trace, change) else trace.changed[:1]
 
 
 def named_by_change(change: Change | None, diagnosis: Diagnosis | None, folder: str) -> bool:
-    """Whether the diff alone shows the lines of a drift, without a trace of what ran."""
+    """Return whether the diff alone shows the lines of a drift, without a trace of what ran.
+
+    If settings also explain the drift, the gate then skips the traced runs.
+    """
     shown = shown_change(change, diagnosis, (), folder, drift=True)
     return shown is not None and shown.how in {HowKnown.FITS, HowKnown.ONLY}
 
 
 def all_that_matters(change: Change | None) -> ShownChange | None:
-    """The only part of a change that a training can read, where there is no more than that."""
+    """Return the only part of the change that a training can read, or None if there is more."""
     if change is None or not change.complete:
         return None
     relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
@@ -309,7 +323,7 @@ def all_that_matters(change: Change | None) -> ShownChange | None:
 def ran_before_nan(
     change: Change | None, trace: TraceFinding | None, folder: str
 ) -> ShownChange | None:
-    """What of a change belongs beside its first number that is not finite."""
+    """Return the part of a change that belongs beside the first number that is not finite."""
     if change is None:
         return None
     nearest = [_in_repository(hunk, folder) for hunk in _nearest(trace, change)]
@@ -317,7 +331,7 @@ def ran_before_nan(
 
 
 def _single(hunks: list[ChangedLines]) -> bool:
-    """Whether it is one change, lines that moved, or one file of data or settings."""
+    """Return whether the hunks are one change, a move of lines, or one data or settings file."""
     files = {hunk.file for hunk in hunks}
     if len(files) != 1:
         return False
@@ -326,9 +340,12 @@ def _single(hunks: list[ChangedLines]) -> bool:
 
 
 def _are_a_move(left: ChangedLines, right: ChangedLines) -> bool:
-    """Whether the one takes out the very lines that the other puts in, at any indentation."""
+    """Return whether one hunk removes exactly the lines that the other adds.
+
+    Indentation is ignored.
+    """
     out, into = (left, right) if left.removed else (right, left)
-    # a line that is not shown may be another one
+    # A line that is not shown may be different.
     whole = (out.gone, into.new) == (len(out.before), len(into.after))
     pure = out.removed and not into.removed and not into.gone
     lines = [[line.strip() for line in side] for side in (out.before, into.after)]
@@ -336,7 +353,7 @@ def _are_a_move(left: ChangedLines, right: ChangedLines) -> bool:
 
 
 def _with_move(shown: ShownChange | None, change: Change) -> ShownChange | None:
-    """With where the lines were before: put in alone they would look like new ones."""
+    """Return the hunk with the place its lines came from: alone, moved lines would look new."""
     if shown is None or len(shown.hunks) != 1:
         return shown
     (hunk,) = shown.hunks
@@ -346,20 +363,21 @@ def _with_move(shown: ShownChange | None, change: Change) -> ShownChange | None:
 
 
 def can_matter(file: str) -> bool:
-    """Whether a training may read a file of the repository, as far as its name tells."""
+    """Return whether a training may read a repository file, judging by its name."""
     path = PurePosixPath(file)
     return not (path.suffix in DOCUMENTS or path.name in NO_CODE or file.startswith(BESIDE))
 
 
 def is_code(file: str) -> bool:
-    """Whether a training may run a file of the repository."""
+    """Return whether a training may run a repository file."""
     return can_matter(file) and file.endswith(CODE)
 
 
 def data_files(change: Change | None) -> tuple[str, ...]:
-    """The files of data and settings in a change, at most `MAX_DATA_FILES`, for a run to watch."""
+    """Return the changed data and settings files for a run to watch, at most `MAX_DATA_FILES`."""
     hunks = change.hunks if change is not None else ()
-    # names that cannot be in a list of paths are watched by nobody
+    # The names are passed as one list of paths, so a name with a separator or control character
+    # cannot be watched.
     named = (
         hunk.file
         for hunk in hunks
@@ -379,11 +397,12 @@ def by_its_files(
     *,
     parsed: bool = False,
 ) -> CauseClass | None:
-    """The class where a file of a change is known to be read, and no code of it may be the cause.
+    """Return the class of cause if the training read a changed file and changed code is no cause.
 
-    `parsed`: arguments that the training parsed are not the baseline's. With one command and one
-    code they come from the file, whatever it is called. Of data and settings neither is named, nor
-    for a kind of file that may be each; and where code and a file may each be it, none is.
+    `parsed`: the training's parsed arguments differ from the baseline's. With the same command and
+    code, they must come from the file, whatever its name. The class stays open (None) where data
+    and settings both changed, and where the kind of file does not decide. It also does where code
+    or a file may be the cause.
     """
     open_ = shown.hunks if shown is not None and shown.how in NOT_ALONE else ()
     if recorded is CauseClass.CODE and not all(is_code(hunk.file) for hunk in open_):
@@ -396,9 +415,9 @@ def by_its_files(
         and shown.how is HowKnown.ONLY
         and not code
     ):
-        # nobody saw the file opened, but no code changed
+        # No code changed, but the training was not seen to open the file.
         return None
-    # a file is called read where no code may be the cause: what there is of it ran too late
+    # `READ` is given only where no code may be the cause: any changed code ran too late.
     read = shown is not None and (
         shown.how is HowKnown.READ or (shown.how is HowKnown.FITS and not code)
     )
@@ -406,7 +425,7 @@ def by_its_files(
         return recorded
     files = {hunk.file for hunk in shown.hunks}
     settings = {file for file in files if file.endswith(SETTINGS_FILES)}
-    # what was parsed may be of the one, and what differs first of the other
+    # One file may hold the parsed arguments, and a different one may hold what differs first.
     if len(files) > 1 and settings != files and (settings or parsed):
         return None
     if settings or parsed:
@@ -415,7 +434,7 @@ def by_its_files(
 
 
 def unchanged(change: Change | None, places: Sequence[CodePlace], folder: str) -> bool:
-    """Whether a known line, and what called it, are certainly none of the change's."""
+    """Return whether a known line and its callers are certainly outside the change."""
     known = change is not None and change.complete and bool(places)
     return known and not _named(change, places, folder)
 
@@ -425,10 +444,10 @@ def _first(how: HowKnown, hunks: list[ChangedLines]) -> ShownChange | None:
 
 
 def _places(diagnosis: Diagnosis) -> Iterator[CodePlace | None]:
-    """The line that is named first and what called it; else the call at which two traces part.
+    """Yield the first named line and its callers; else the call at which two traces diverge.
 
-    A call that only shows what was done elsewhere says nothing of its own line: it uses what was
-    there before, or a setting of the optimizer.
+    A call that only shows work done elsewhere proves nothing about its own line. It uses an earlier
+    value, or a setting of the optimizer.
     """
     trace = diagnosis.trace
     elsewhere = bool(diagnosis.optimizer_settings) or (trace is not None and trace.only_uses)
@@ -456,11 +475,14 @@ def _in_repository(hunk: ChangedLines, folder: str) -> ChangedLines:
 
 
 def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> list[ChangedLines]:
-    """The hunks in which the numbers of a setting stand, or two of the same ratio, if one fits."""
+    """Return the hunks that contain a setting's two numbers, or two of the same ratio.
+
+    Only a unique match counts for each setting.
+    """
     fitting: list[ChangedLines] = []
     for setting in settings:
         able = [hunk for hunk in change.hunks if can_matter(hunk.file) and _fits(hunk, setting)]
-        # the very numbers say more than two others of their ratio
+        # The exact numbers are stronger evidence than two numbers of the same ratio.
         exact = [hunk for hunk in able if _replaces(hunk, setting)]
         candidates = exact or able
         fitting += candidates if len(candidates) == 1 else []
@@ -470,9 +492,9 @@ def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> li
 def _passing(
     trace: TraceFinding | None, data: list[ChangedLines], folder: str
 ) -> list[ChangedLines]:
-    """The hunk that may have passed its numbers to the call where two traces part, if one does.
+    """Return the one hunk that may have passed its numbers to the diverging call, else [].
 
-    `data` are those of files that the training opened.
+    `data` are hunks of files that the training opened.
     """
     if trace is None or not trace.numbers:
         return []
@@ -482,7 +504,7 @@ def _passing(
 
 
 def _replaces(hunk: ChangedLines, change: OptimizerSettingChange | ChangedNumber) -> bool:
-    """Whether the number from before was there and is gone, and the other is new."""
+    """Return whether the hunk removes the old number and adds the new one."""
     old, new = _numbers(hunk.before), _numbers(hunk.after)
     return _is_in(change.before, old - new) and _is_in(change.after, new - old)
 
@@ -506,9 +528,10 @@ def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
 
 
 def with_typed_numbers(diagnosis: Diagnosis, change: Change | None) -> Diagnosis:
-    """The diagnosis, in which only a number that the change took out is one to set again.
+    """Return the diagnosis without numbers to restore that the change did not remove.
 
-    A setting may follow from something else, such as a number of steps or a file of settings.
+    A setting may follow from something else, such as a number of steps or a settings file. Advice
+    to type the old number would then be wrong.
     """
     hunks = change.hunks if change is not None else ()
     removed = [_numbers(hunk.before) - _numbers(hunk.after) for hunk in hunks]

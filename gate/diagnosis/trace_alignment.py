@@ -1,12 +1,12 @@
-"""Two traces put beside each other, and the calls where a difference enters them.
+"""Align two operator traces, and find the calls at which a difference enters.
 
-A call that one side alone has, such as a printed number, moves no result: the calls behind it are
-the same ones with the same values. Such a block is passed over and remembered. Where the values
-behind it are others, the code took another path there.
+A call on one side alone, such as one that prints a number, changes no result: the calls after it
+are the same, with equal values. The alignment skips such a block and remembers it. If the values
+after it differ, the code took a different path there.
 
-A difference is followed through memory: a call whose differing input was made by a differing call
-only passes it on. The first entry that reaches an update of the weights is the one that counts, so
-a clock that is merely logged is no cause.
+A difference is followed through memory. A call that got its differing input from a differing call
+only passes the difference on. The entry that counts is the first one that reaches an update of the
+weights, so a clock that is merely logged is no cause.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from typing import Final
 
 from gate.evidence.trace import NOBODY, Phase, TracedCall, TracedValue
 
+# The search for a block tries about LONGEST_BLOCK² / 2 pairs of ends. These limits bound its time,
+# because a trace is untrusted and may be long.
 LONGEST_BLOCK: Final = 40
+# This many calls must agree after a block, with this many values read: fewer may match by chance.
 AGREEING_CALLS: Final = 8
 AGREEING_VALUES: Final = 4
 MAX_BLOCKS: Final = 50
@@ -27,7 +30,7 @@ Calls = Sequence[TracedCall]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Calls that one side has alone: places in the two sequences, ends not included."""
+    """Calls that only one side has, as half-open ranges of places in the two sequences."""
 
     expected: range
     observed: range
@@ -35,7 +38,10 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alignment:
-    """Pairs of places in the two sequences; `parted` is where they no longer fit together."""
+    """Pairs of places in the two sequences; `parted` is the place at which pairing had to stop.
+
+    `parted` is None where one of the traces ended first.
+    """
 
     pairs: tuple[tuple[int, int], ...]
     blocks: tuple[Block, ...]
@@ -45,7 +51,8 @@ class Alignment:
 def align(expected: Calls, observed: Calls, *, same_gradients: bool = False) -> Alignment:
     """Pair the calls of two traces in order, up to where the two take different paths.
 
-    `same_gradients`: fingerprints show that backward passes gave equal ones, whatever the paths.
+    `same_gradients`: fingerprints show that backward passes gave equal gradients on any path, so a
+    different path there may be skipped as a whole.
     """
     pairs, blocks = list[tuple[int, int]](), list[Block]()
     left = right = 0
@@ -65,7 +72,7 @@ def align(expected: Calls, observed: Calls, *, same_gradients: bool = False) -> 
 
 
 def same_call(expected: TracedCall, observed: TracedCall) -> bool:
-    """The same operator on tensors of the same types and shapes, in the same phase."""
+    """Return whether both calls use one operator, types, shapes and devices, in one phase."""
     return (
         expected.operator == observed.operator
         and expected.phase is observed.phase
@@ -75,12 +82,12 @@ def same_call(expected: TracedCall, observed: TracedCall) -> bool:
 
 
 def values_differ(expected: TracedValue, observed: TracedValue) -> bool:
-    """Whether both were read and are not the same."""
+    """Return whether both values were read and differ."""
     return bool(expected.digest and observed.digest) and expected.digest != observed.digest
 
 
 def layouts_differ(expected: TracedValue, observed: TracedValue) -> bool:
-    """Whether both were looked at, and are in memory in two ways."""
+    """Return whether the memory layouts differ."""
     return expected.layout != observed.layout
 
 
@@ -89,7 +96,7 @@ def _forms(values: tuple[TracedValue, ...]) -> list[tuple[str, str, str]]:
 
 
 def _block(expected: Calls, observed: Calls, left: int, right: int) -> Block | None:
-    """The shortest block behind which the two agree again, in values too; else None."""
+    """Return the shortest block after which both sides agree again, in values too; else None."""
     for length in range(1, LONGEST_BLOCK + 1):
         for skipped in range(length + 1):
             ends = left + skipped, right + length - skipped
@@ -100,10 +107,10 @@ def _block(expected: Calls, observed: Calls, left: int, right: int) -> Block | N
 
 
 def _up_to_the_update(expected: Calls, observed: Calls, first: int, second: int) -> Block | None:
-    """All up to the end of the step's backward pass; None where none comes any more.
+    """Return a block that reaches to the end of the step's backward pass; None where none follows.
 
-    Two ways to the same gradients, such as with activations that are computed again. A value that
-    was made there and differs all the same is still seen by its maker.
+    There may be two ways to the same gradients, for example with recomputed activations. A value
+    that was made in the block and differs anyway is still traced to its maker.
     """
     left, right = _behind_backward(expected, first), _behind_backward(observed, second)
     known = left is not None and right is not None
@@ -111,7 +118,7 @@ def _up_to_the_update(expected: Calls, observed: Calls, first: int, second: int)
 
 
 def _behind_backward(calls: Calls, place: int) -> int | None:
-    """The place behind the last backward call of this step; None where none comes any more."""
+    """Return the place after the last backward call of this step; None where none follows."""
     step, last = calls[place].step, None
     for number in range(place, len(calls)):
         if calls[number].step != step:
@@ -121,7 +128,11 @@ def _behind_backward(calls: Calls, place: int) -> int | None:
 
 
 def _agree(expected: Calls, observed: Calls, first: int, second: int, *, drew: bool) -> bool:
-    """Whether the next calls are the same; `drew`: a block that drew numbers moves later draws."""
+    """Return whether the next calls agree on both sides, and enough values of them were read.
+
+    `drew`: the block drew random numbers, so later draws and what they feed differ as a
+    consequence.
+    """
     read, moved = 0, False
     for place in range(AGREEING_CALLS):
         if first + place >= len(expected) or second + place >= len(observed):
@@ -141,7 +152,7 @@ Pairs = tuple[tuple[TracedValue, TracedValue], ...]
 READS_A_NUMBER: Final = "aten::_local_scalar_dense"
 MESSAGES: Final = re.compile(r"send|recv|isend|irecv|wait_tensor")
 OTHER_RANKS: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
-# what they write into is not read by them, as it is not by those that draw
+# These overwrite their target without reading it. Operators that draw random numbers do so too.
 OVERWRITE: Final = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_copy_")
 
 
@@ -155,7 +166,7 @@ class Root:
 
 
 def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | None:
-    """The first entry of a difference that reaches an update; else the first of all."""
+    """Return the first entry of a difference that reaches an update; else the first of all."""
     search = _Search()
     for left, right in alignment.pairs:
         search.look(left, right, expected[left], observed[right])
@@ -163,7 +174,10 @@ def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | 
 
 
 def find_read(expected: Calls, observed: Calls, alignment: Alignment) -> Root | None:
-    """The first value that differs where it is read: a loss's own number reaches no gradient."""
+    """Return the first pair of calls that read different values, or None.
+
+    It finds values that reach no gradient, such as the number of a loss.
+    """
     for left, right in alignment.pairs:
         inputs = tuple(_differing(_read(expected[left]), _read(observed[right])))
         if inputs:
@@ -172,7 +186,11 @@ def find_read(expected: Calls, observed: Calls, alignment: Alignment) -> Root | 
 
 
 class _Search:
-    """Follows differences from call to call; `root` is the entry that counts."""
+    """Follows differences from call to call; `root` is the entry that counts.
+
+    The earliest entry is kept for each phase that a difference reaches, since only a difference in
+    an update changes the result.
+    """
 
     def __init__(self) -> None:
         self._origin: dict[int, Root] = {}
@@ -184,22 +202,24 @@ class _Search:
 
     @property
     def root(self) -> Root | None:
-        """The first entry that reaches an update, a gradient, or anything at all."""
+        """The first entry that reaches an update, else a gradient, else anything at all."""
         reached = self._reached
         return reached.get(Phase.OPTIMIZER) or reached.get(Phase.BACKWARD) or self._first
 
     def look(self, left_place: int, right_place: int, left: TracedCall, right: TracedCall) -> None:
-        """The next pair of calls, at their places in the two sequences."""
+        """Take the next pair of calls, at their places in the two sequences; call it in order."""
         inputs = tuple(_differing(_read(left), _read(right)))
-        # what was not read differs where the call that made it did
+        # An input whose value was not read counts as different if the call that made it differs.
         root = _earliest(self._origin, inputs or unread(left, right))
         if left.operator == READS_A_NUMBER:
             self._read = self._read or root
             return
-        # what a collective brings is not read here: it is as far off as what this rank gave
+        # The result of a collective is not read here. It counts as different as far as this rank's
+        # input.
         passed_on = namespace(left) in OTHER_RANKS and bool(inputs)
         if not passed_on and not tuple(_differing(left.outputs, right.outputs)):
-            # other parts of the same memory differ, and views of them name the last view of it
+            # Other parts of the same memory differ, and further views refer to the latest view of
+            # it.
             if left.view and root is not None:
                 self._origin[left.number] = root
             return
@@ -217,17 +237,18 @@ class _Search:
             self._reached[left.phase] = root
 
     def _hidden(self, left: TracedCall, right: TracedCall, inputs: Pairs) -> Root | None:
-        """An entry known already, from which the difference came by a way that is not traced."""
+        """Return a known entry whose difference came here by an untraced way, else None."""
         if left.arguments != right.arguments and self._read is not None:
-            # a number that was read from a tensor
+            # The changed argument is a number that the script read from a tensor.
             return self._read
         unmade = inputs and all(set(value.made_by) <= {NOBODY} for value, _ in inputs)
-        # a kernel inside compiled code
+        # No traced call made these inputs, so a kernel inside compiled code did.
         return self._compiled if unmade else None
 
     def _new(self, left_place: int, right_place: int, left: TracedCall, inputs: Pairs) -> Root:
         root = Root(left_place, right_place, inputs)
-        # a backward call repeats what its forward call did: with another number, for example
+        # A backward call has no line of its own. It repeats its forward call, for example with a
+        # different number, so the forward call's entry is the cause.
         behind = (left.forward_file, left.forward_line)
         root = self._forward.get(behind, root) if not left.file else root
         self._forward.setdefault((left.file, left.line), root)
@@ -235,7 +256,10 @@ class _Search:
 
 
 def _read(call: TracedCall) -> tuple[TracedValue, ...]:
-    """The inputs that an operator reads: what it only overwrites may hold anything."""
+    """Return the inputs whose values an operator reads.
+
+    Inputs that it only overwrites are left out: they may hold anything.
+    """
     read = tuple(value for value in call.inputs if not value.overwritten)
     if not call.random and call.operator not in OVERWRITE:
         return read
@@ -257,23 +281,29 @@ def _earliest(origin: dict[int, Root], inputs: Pairs) -> Root | None:
 
 
 def namespace(call: TracedCall) -> str:
-    """For example `aten`."""
+    """Return the operator's namespace, for example `aten`."""
     return call.operator.partition("::")[0]
 
 
 def is_collective(call: TracedCall) -> bool:
-    """Whether all ranks of a group make this call together; not a message between two of them."""
+    """Return whether all ranks of a group make this call together.
+
+    Messages between two ranks are no collectives.
+    """
     return namespace(call) in OTHER_RANKS and not MESSAGES.match(call.operator.partition("::")[2])
 
 
 def unread(expected: TracedCall, observed: TracedCall) -> Pairs:
-    """The inputs whose values are not known on one side: too large, or only viewed."""
+    """Return the input pairs whose values are unknown on one side: too large, or only viewed."""
     pairs = zip(_read(expected), _read(observed), strict=True)
     return tuple((left, right) for left, right in pairs if not (left.digest and right.digest))
 
 
 def outputs_apart(expected: TracedCall, observed: TracedCall) -> tuple[float, float] | None:
-    """The largest absolute difference among sampled outputs, and over their largest value."""
+    """Return the largest absolute difference of sampled outputs, and its share of the largest.
+
+    Only the first output with a finite difference counts. None where the samples show none.
+    """
     for left, right in _differing(expected.outputs, observed.outputs):
         pairs = tuple(
             (_number(first), _number(second))

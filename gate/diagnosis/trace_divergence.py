@@ -1,4 +1,4 @@
-"""The point at which two traces part, and what is asked of it: facts, without words for them."""
+"""The point at which two traces diverge, and the facts about it; `trace_words.py` words them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gate.evidence.trace import (
 
 ROWS_BEFORE: Final = 4
 ROWS_AFTER: Final = 3
-# characters of a call in a row
+# The most characters of a call that a row shows.
 SHOWN: Final = 200
 TAKES_FROM_OUTSIDE: Final = "aten::lift_fresh"
 NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")
@@ -30,7 +30,7 @@ WHOLE: Final = re.compile(r"\w+=-?\d+")
 CAST: Final = "aten::_to_copy"
 DTYPE: Final = re.compile(r"\bdtype=torch\.(\w+)")
 REAL_TYPES: Final = ("float", "bfloat", "half", "double")
-# there the call that brought the value is named, and not the one that uses it
+# For these claims the report names the call that made the value, not the call that uses it.
 OF_THEIR_SOURCE: Final = (
     *(Claim.UNINITIALISED, Claim.OUTSIDE_VALUE, Claim.MEMORY_LAYOUT, Claim.ARRIVAL),
     Claim.COLLECTIVE,
@@ -39,11 +39,12 @@ OF_THEIR_SOURCE: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceDivergence:
-    """Where two traces part; `at` are the places in the calls of both.
+    """Where two traces diverge; `at` are the places in both sequences of calls.
 
     `expected` or `observed` is None where only the other run makes the call. `first_use` is the
-    observed run's call whose output differs first; `source` is the call that the value came from.
-    `left_out_before` is the observed run's call before which the other run alone makes `expected`.
+    observed run's call whose output differs first. `source` is the call that the value came from.
+    `left_out_before` is the observed run's call before which only the other run makes `expected`.
+    `apart` is the largest difference of sampled outputs, absolute and relative.
     """
 
     claim: Claim
@@ -65,14 +66,14 @@ class TraceDivergence:
 
     @property
     def call(self) -> TracedCall:
-        """The call that is named."""
+        """The call that the report names."""
         if self.claim in OF_THEIR_SOURCE and self.source is not None:
             return self.source
         return self.observed or self.expected or self.first_use
 
 
 def is_given(point: TraceDivergence) -> bool:
-    """Whether a call is given another number, or a value of which no call says who made it."""
+    """Return whether a call gets a different number, or a value whose maker no call shows."""
     if point.claim is Claim.CODE_PATH:
         return bool(changed_arguments(point))
     known = point.source is not None and point.source.origin is not Origin.STORAGE
@@ -80,7 +81,10 @@ def is_given(point: TraceDivergence) -> bool:
 
 
 def draws_in_line(calls: Calls, first: TracedCall | None) -> bool:
-    """Whether a run draws in the line and module that this call is of, as far as that goes on."""
+    """Return whether a run draws random numbers in the source line and module of the call `first`.
+
+    Only the uninterrupted sequence of calls from that line and module counts.
+    """
     if first is None:
         return False
     begin = next((place for place, call in enumerate(calls) if call is first), len(calls))
@@ -90,12 +94,12 @@ def draws_in_line(calls: Calls, first: TracedCall | None) -> bool:
 
 
 def forward_place(call: TracedCall) -> str:
-    """Where the forward pass made what a call of the backward pass goes through; or nothing."""
+    """Return the forward pass's `file:line` that a call of the backward pass belongs to, or ""."""
     return f"{call.forward_file}:{call.forward_line}" if call.forward_file else ""
 
 
 def only_uses(point: TraceDivergence) -> bool:
-    """Whether what differs was set or made before the line of the call that is named."""
+    """Return whether what differs was set or made before the line of the named call."""
     if point.claim is Claim.CODE_PATH:
         return point.call.by_module
     taken = point.source is not None or point.call.operator == TAKES_FROM_OUTSIDE
@@ -103,7 +107,7 @@ def only_uses(point: TraceDivergence) -> bool:
 
 
 def changed_arguments(point: TraceDivergence) -> str:
-    """`p=0.8 instead of p=0.9`, of the same operator's two calls."""
+    """Return `p=0.8 instead of p=0.9` for two calls of one operator, "" for equal arguments."""
     new, gone = arguments_apart(point)
     if not gone and not new:
         return ""
@@ -111,9 +115,12 @@ def changed_arguments(point: TraceDivergence) -> str:
 
 
 def real_numbers_apart(point: TraceDivergence) -> bool:
-    """Whether the two calls differ in real numbers alone, which choose and order nothing."""
+    """Return whether the arguments differ in real numbers only.
+
+    A real number, unlike an index or a size, chooses and orders nothing.
+    """
     sides = arguments_apart(point)
-    # 10 is a real number where the other call is given 9.9
+    # 10 is a real number if the other call is given 9.9
     names = {word.partition("=")[0] for side in sides for word in side if REAL.fullmatch(word)}
     return any(sides) and all(
         REAL.fullmatch(word) or (WHOLE.fullmatch(word) and word.partition("=")[0] in names)
@@ -123,7 +130,10 @@ def real_numbers_apart(point: TraceDivergence) -> bool:
 
 
 def changed_numbers(point: TraceDivergence) -> tuple[ChangedNumber, ...]:
-    """Those of the arguments that both calls have, where they differ in real numbers alone."""
+    """Return the arguments of both calls that differ, if they differ in real numbers only.
+
+    At most `MAX_NUMBERS`, each of at most `MAX_NUMBER_CHARACTERS`; () otherwise.
+    """
     if not real_numbers_apart(point):
         return ()
     new, gone = (dict(word.split("=") for word in words) for words in arguments_apart(point))
@@ -133,26 +143,31 @@ def changed_numbers(point: TraceDivergence) -> tuple[ChangedNumber, ...]:
 
 
 def precision_words(point: TraceDivergence) -> str:
-    """`bfloat16 instead of float32`, where one side computes in another type of number."""
+    """Return `bfloat16 instead of float32` if the sides compute in different number types.
+
+    "" otherwise.
+    """
     left, right = point.expected, point.observed
     if point.claim is not Claim.CODE_PATH:
         return ""
+    # One operator on both sides: compare the number types of its calls.
     if left is not None and right is not None and left.operator == right.operator:
         before, after = (_number_type(call) for call in (left, right))
     else:
-        # a cast that one side has alone
+        # Only one side makes this cast.
         casts = [call for call in (left, right) if call is not None and call.operator == CAST]
         if len(casts) != 1 or not casts[0].inputs or _only_moved(point, casts[0]):
             return ""
         before, after = _form_type(casts[0].inputs[0].form), _number_type(casts[0])
         if casts[0] is left:
             before, after = after, before
+    # Integers and booleans are no precision, so both sides have to be real numbers.
     real = before.startswith(REAL_TYPES) and after.startswith(REAL_TYPES)
     return f"{after} instead of {before}" if real and before != after else ""
 
 
 def _only_moved(point: TraceDivergence, cast: TracedCall) -> bool:
-    """Whether both sides make such a cast equally often: they do it in another order."""
+    """Return whether both sides make such a cast equally often, only in a different order."""
     left, right = (
         sum(
             (call.operator, call.arguments) == (cast.operator, cast.arguments)
@@ -176,7 +191,7 @@ def _form_type(form: str) -> str:
 
 
 def arguments_apart(point: TraceDivergence) -> tuple[list[str], list[str]]:
-    """The arguments of the observed call alone, and those of the expected call alone."""
+    """Return the arguments that only the observed call has, and those only the expected has."""
     left, right = point.expected, point.observed
     if left is None or right is None or left.operator != right.operator:
         return [], []
@@ -188,12 +203,13 @@ def arguments_apart(point: TraceDivergence) -> tuple[list[str], list[str]]:
 
 
 def rows_around(point: TraceDivergence) -> Iterator[TraceRow]:
-    """Both traces around the point, paired as far as they were."""
+    """Yield rows of both traces around the point: paired calls, then unpaired ones side by side."""
     pairs = point.alignment.pairs
     place = next((index for index, pair in enumerate(pairs) if pair == point.at), len(pairs))
     for first, second in pairs[max(0, place - ROWS_BEFORE) : place + 1 + ROWS_AFTER]:
         left, right = point.expected_calls[first], point.observed_calls[second]
         yield _row(left, right, here=(first, second) == point.at)
+    # The point is not a pair: show the next calls of both traces side by side.
     if place == len(pairs):
         for step in range(1 + ROWS_AFTER):
             left_call = _at(point.expected_calls, point.at[0] + step)

@@ -1,4 +1,8 @@
-"""How far a run for a diagnosis goes, was it the one it repeats, and what a trace adds."""
+"""How far a diagnostic run has to go, whether it repeated its model, and what a trace adds.
+
+A diagnostic run repeats a training with a trace or a changed setting. It stops as soon as the first
+difference is in it, because tracing is slow.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +19,39 @@ from gate.evidence.run_evidence import MetricSeries, RunEvidence
 from gate.evidence.trace import Claim, Phase, TraceFinding
 from gate.training.runs import EarlyEnd
 
-# so near to the start the trace begins with the process: what is made before step 1 is seen too
+# This near to the start, the trace begins with the process, so it includes what happens before step
+# 1.
 NEAR_THE_START: Final = 3
-# the script writes these when it likes, most often behind the step that they count
+# The script decides when it writes these, most often after the step that they count.
 WRITTEN: Final = (EventKind.METRIC, EventKind.METRIC_MISSING)
 METRICS: Final = (*WRITTEN, EventKind.LOSS)
-# what the captured state shows too, where fingerprints of a step were not taken
+# The captured state also shows these, where no fingerprint of the step was taken.
 IN_THE_STATE: Final = (
     *(EventKind.BACKWARD, EventKind.GRADIENTS, EventKind.PARAMETERS, EventKind.OPTIMIZER),
 )
-# what did it, in place of what may have done it
+# These claims prove a cause, so they replace the diagnosis's guess.
 SHOWN: Final = frozenset(
     (Claim.UNINITIALISED, Claim.NONDETERMINISTIC_OPERATOR, Claim.ARRIVAL, Claim.COLLECTIVE)
 )
-# what a loader does comes behind these, or they say it themselves
+# A loader's work comes after these, or they describe it themselves.
 BEFORE_DATA: Final = OF_ITSELF | {EventKind.RANDOM, EventKind.BATCH}
-# the fingerprint that stands before it, and shows that gradients were equal
+# The fingerprint that precedes the event and shows that backward gave equal gradients.
 AFTER_BACKWARD: Final = {
     EventKind.GRADIENTS: "backward",
     EventKind.PARAMETERS: "gradients",
     EventKind.OPTIMIZER: "gradients",
 }
-# a longer cause finds no room in a comment beside its other answers
+# A comment has no room for a longer cause beside its other answers.
 MOST_CAUSE_WORDS: Final = 20
 OPTIMIZER: Final = re.compile(r"state(?:\.rank(\d{1,6}))?/optimizer/(\d{1,6})/", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """How far a run goes so that what differs first is in it.
+    """How far a run has to go to include the first difference.
 
-    A trace begins with step `first`, and the difference is there by step `last`. `written`: only
-    after it does the script write what differs. `whole`: nothing but a whole run has it.
+    The trace begins with step `first`, and the difference is visible by step `last`. `written`: the
+    script writes what differs only after that step. `whole`: only a whole run shows the difference.
     """
 
     first: int
@@ -55,7 +60,10 @@ class Reach:
     whole: bool = False
 
     def end(self, plain: RunEvidence | None) -> EarlyEnd | None:
-        """Where such a run is stopped; `plain` is a whole run of the same training."""
+        """Return where to stop such a run, None for a whole run.
+
+        `plain` is a whole run of the same training, from which the number of optimizers is taken.
+        """
         if self.whole:
             return None
         optimizers = (1,) if plain is None else optimizers_of(plain)
@@ -63,10 +71,10 @@ class Reach:
 
 
 def reach_of(comparison: Comparison, runs: tuple[RunEvidence, ...]) -> Reach:
-    """How far runs go that shall show the first difference; `runs` are those that were made.
+    """Return how far runs must go to show the first difference; `runs` are those already made.
 
-    From the last step seen equal to the first that differs. Without a step, such as where only the
-    end differs, up to the last one.
+    They go from the last step seen equal to the first that differs. Differences without a step,
+    such as one in the end state, need the last step.
     """
     total = max(1, comparison.steps_expected, comparison.steps_observed)
     event = comparison.first
@@ -92,10 +100,10 @@ def reach_of(comparison: Comparison, runs: tuple[RunEvidence, ...]) -> Reach:
 
 
 def _steps_of_metric(event: Event, runs: tuple[RunEvidence, ...], total: int) -> tuple[int, int]:
-    """The steps between the last number that was equal and the first that is not.
+    """Return the steps between a metric's last equal number and its first different one.
 
-    A metric that counts something else than steps, such as epochs, is taken to come at regular
-    intervals.
+    If a metric counts something other than steps, such as epochs, the steps are estimated: its rows
+    are assumed to come at regular intervals.
     """
     series = [
         series_found for run in runs if (series_found := _series(event.name, run)) is not None
@@ -119,7 +127,7 @@ def _series(name: str, run: RunEvidence) -> MetricSeries | None:
 
 
 def optimizers_of(run: RunEvidence) -> tuple[int, ...]:
-    """How many optimizers each rank has."""
+    """Return the number of optimizers of each rank, at least 1, read from the captured state."""
     optimizers: dict[int, set[str]] = {}
     for tensor in run.checkpoint.tensors:
         if match := OPTIMIZER.match(tensor.name):
@@ -129,9 +137,9 @@ def optimizers_of(run: RunEvidence) -> tuple[int, ...]:
 
 
 def shown_by(event: Event, run: RunEvidence) -> str | None:
-    """What a run has of the thing that differs, as text to compare; None where it is not known.
+    """Return a run's value of the thing that differs, as text to compare; None where it is unknown.
 
-    That is so where the run ended before, or did not look at that step.
+    It is unknown where the run ended earlier, or did not observe that step.
     """
     if event.kind in METRICS:
         return _of_metric(event, run)
@@ -152,17 +160,20 @@ def _of_metric(event: Event, run: RunEvidence) -> str | None:
     values = {} if series is None else dict(series.points.pairs())
     if event.own_step in values:
         return values[event.own_step].hex()
-    # of a whole run, or of one that went past the step, that it is missing is known
+    # Only a whole run, or one that went past the step, proves that the number is missing.
     past = not run.run.partial or (event.step is not None and len(run.steps) > event.step)
     return "absent" if event.kind is EventKind.METRIC_MISSING and past else None
 
 
 def same_thing(event: Event, first: RunEvidence, second: RunEvidence) -> bool | None:
-    """Whether two runs have the thing alike that differs elsewhere; None where a run lacks it."""
+    """Return whether two runs agree in the thing that differs elsewhere.
+
+    None where the evidence of one run does not show it.
+    """
     left, right = shown_by(event, first), shown_by(event, second)
     if left is not None and right is not None:
         return left == right
-    # both ended at the same step, and what they ended in is known
+    # Both ended at the same step, and the captured state of each is known.
     at_one_step = len(first.steps) == len(second.steps)
     if event.kind in IN_THE_STATE and at_one_step:
         return first.checkpoint.root == second.checkpoint.root
@@ -170,14 +181,17 @@ def same_thing(event: Event, first: RunEvidence, second: RunEvidence) -> bool | 
 
 
 def behind_equal_gradients(comparison: Comparison) -> bool:
-    """Whether fingerprints show that backward gave equal gradients, and what differs came later."""
+    """Return whether backward gave equal gradients, so the difference arose after it.
+
+    Fingerprints must show it, with none missing before the difference.
+    """
     first = comparison.first
     seen = AFTER_BACKWARD.get(first.kind) if first is not None else None
     return seen in comparison.compared_fingerprints and comparison.unrecorded_from is None
 
 
 def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:
-    """Whether the parameters agree at every step up to `last` that both observed."""
+    """Return whether the parameters agree at every step up to `last` that both runs observed."""
     before = {step.step: step.parameters for step in plain.steps.observed if step.parameters}
     return all(
         before.get(step.step, step.parameters) == step.parameters
@@ -187,11 +201,11 @@ def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:
 
 
 def what_explains(diagnosis: Diagnosis | None) -> str:
-    """What explains all of a first difference, as a clause; empty where nothing is known to.
+    """Return a clause for what explains all of a first difference, "" where nothing is known to.
 
-    Settings of an optimizer do where nothing before its update differs. Another number of steps, of
-    samples or of passes in a step does by itself, and so do optimizers that take other turns, or
-    that are given other parameters.
+    Settings of an optimizer explain it where nothing before its update differs. A different number
+    of steps, samples or passes explains it alone. So do optimizers that take turns in a different
+    order, or get different parameters.
     """
     if diagnosis is None:
         return ""
@@ -206,9 +220,10 @@ def what_explains(diagnosis: Diagnosis | None) -> str:
 def with_trace(
     diagnosis: Diagnosis | None, trace: TraceFinding | None, *, drift: bool
 ) -> Diagnosis | None:
-    """The diagnosis with what the traced runs say; a line known otherwise keeps its remedy.
+    """Return the diagnosis with what the traced runs show; a line known otherwise keeps its remedy.
 
-    Each commit of a drift repeats itself, so the step at which their traces part is where they do.
+    In a drift each commit repeats its own results, so the step at which two traces diverge is the
+    step at which the commits diverge. Two runs of one commit may diverge elsewhere each time.
     """
     if diagnosis is None or trace is None:
         return diagnosis
@@ -226,7 +241,7 @@ def with_trace(
 
 
 def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
-    """From the step that the trace names on, where fingerprints left open at which it begins."""
+    """Return the diagnosis from the trace's step on, if fingerprints left the first step open."""
     begin, seen, step = diagnosis.unrecorded_from, diagnosis.first_step, trace.step
     if begin is None or seen is None or step is None or not trace.names_a_call:
         return diagnosis
@@ -236,7 +251,7 @@ def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
     shown = "agree before it" if step == seen else f"differ from step {step} on"
     update: dict[str, object] = {"first_step": step}
     if trace.phase is Phase.DATA and diagnosis.kind not in BEFORE_DATA:
-        # what a loader does comes before the loss, and only then were the fingerprints missing
+        # A loader works before the loss is computed, and its fingerprint was missing at that step.
         shown = f"part in the data of step {step}"
         remedy = DRIFT[EventKind.BATCH].remedy
         update |= {"kind": EventKind.BATCH, "subject": "batch", "remedy": remedy}
@@ -246,10 +261,11 @@ def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
 
 
 def _led_by_code(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
-    """Other code that draws as often leaves a generator in another state: the code comes first.
+    """Return the diagnosis with changed code as its cause, where that explains a generator's state.
 
-    Dropout over tensors of another shape does so. States are recorded behind a step's update, so
-    what two traces show in that step comes before.
+    Code that draws as often can still leave a different state, for example dropout over tensors of
+    a different shape. States are recorded after a step's update, so what two traces show within
+    that step comes first.
     """
     step, seen = trace.step, diagnosis.first_step
     is_open = not (diagnosis.likely or diagnosis.optimizer_settings or trace.changed_seeds)
@@ -265,10 +281,10 @@ def _led_by_code(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
 
 
 def _with_message(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
-    """Named for certain: a message that nobody waited for, where the value came by a message.
+    """Return the diagnosis with an unawaited message as its cause, if the value came by a message.
 
-    Else its line is only a possible one, also where a traced run, which takes its time otherwise,
-    gave one more result: other races are not ruled out by that.
+    Otherwise the message's line stays only possible, even if a traced run gave one more result. A
+    traced run has different timing, so that does not rule out other races.
     """
     messages = [suspect for suspect in diagnosis.suspects if suspect.begins_a_message]
     by_message = trace.operator.partition("::")[0] in OTHER_RANKS

@@ -1,4 +1,8 @@
-"""The point at which two traces part, in words that a reader can act on."""
+"""Describe the point at which two traces diverge, in words that a reader can act on.
+
+One function per claim returns a sentence without a full stop, and a remedy. The sentence states
+only what the claim proves.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ from gate.evidence.trace import (
 
 OWN_GENERATOR: Final = "generator=<Generator>"
 OWN: Final = ("aten::", "prims::")
-# their lines are in no trace
+# Code of these runs in other processes, so its lines are in no trace.
 ELSEWHERE: Final = (Origin.WORKER, Origin.PROCESS)
 MADE_BY: Final = {
     Origin.WORKER: "a worker of a DataLoader",
@@ -40,7 +44,7 @@ MADE_BY: Final = {
     Origin.DEEPCOPY: "copy.deepcopy",
     Origin.STORAGE: "code that fills a storage",
 }
-# of two commits that repeat themselves: what differs is what was changed
+# For two commits that each repeat their own results: what differs is what was changed.
 LOOK_AT_CHANGES: Final = {
     Origin.WORKER: (
         "Look at changes to the data, to the data set and to its transforms, which run in the "
@@ -75,24 +79,28 @@ SETTING_NAMES: Final = {
 def finding_at(
     point: TraceDivergence, received: Sequence[TraceDivergence] = (), *, ranks: int = 1
 ) -> TraceFinding:
-    """The record of a point, with both traces around it; `received` are where it came to others.
+    """Return the finding for a point, with rows of both traces around it.
 
-    So many `ranks` were traced.
+    `received` are the points at which other ranks got the differing value. `ranks` is the number of
+    ranks that were traced.
     """
     call = point.call
     sentence, remedy = _WORDS[point.claim](point)
+    # The sentence on a collective names its ranks itself.
     if (point.rank or ranks > 1) and point.claim is not Claim.COLLECTIVE:
         sentence = f"on rank {point.rank}: {sentence}"
     absolute, relative = point.apart or (None, None)
     other = point.expected.operator if point.expected is not None else ""
     return TraceFinding(
         claim=point.claim,
+        # The training chose names and arguments, which may be longer than the record allows.
         sentence=sentence[:1000],
         remedy=remedy,
         rank=point.rank,
         call=(point.observed or point.left_out_before or point.first_use).number,
         step=call.step,
         operator=call.operator,
+        # Only a different code path has a different operator on the other side.
         expected_operator=other if point.claim is Claim.CODE_PATH else "",
         module=call.module,
         phase=call.phase,
@@ -121,7 +129,7 @@ def finding_at(
 
 
 def not_finite_at(call: TracedCall, rank: int, *, infinite: bool) -> TraceFinding:
-    """That this call gives the first number of a run that is not finite."""
+    """Return the finding that this call gives the first number of a run that is not finite."""
     word = "infinity" if infinite else "NaN"
     place = f" at {call.file}:{call.line}" if call.file else ""
     if call.phase is Phase.BACKWARD and call.forward_file:
@@ -142,12 +150,12 @@ def not_finite_at(call: TracedCall, rank: int, *, infinite: bool) -> TraceFindin
 
 
 def not_found(why: str, reason: NoTrace) -> TraceFinding:
-    """Nothing is claimed; `why` is a sentence without its full stop, which begins in lower case."""
+    """Return a finding without a claim; `why` starts in lower case and has no full stop."""
     return TraceFinding(claim=Claim.NOT_FOUND, sentence=why, reason=reason)
 
 
 def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
-    """Two traces without a difference: what that means depends on how far they go."""
+    """Return the finding for two traces without a difference; it says how far the traces go."""
     runs = "the traces of base and head" if drift else "two traced runs"
     every = [call for trace in traces for call in trace.calls]
     followed = [call for call in every if call.thread == 0]
@@ -162,7 +170,10 @@ def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
 
 
 def place_words(call: TracedCall) -> str:
-    """`at model.py:14 in module fc`, or of the backward pass the line that it belongs to."""
+    """Return ` at model.py:14 in module fc`; for a backward call, name the forward line instead.
+
+    The text begins with a space, or is empty where nothing is known.
+    """
     where = f" at {call.file}:{call.line}" if call.file else ""
     if call.phase is Phase.BACKWARD:
         forward = forward_place(call)
@@ -178,6 +189,7 @@ def _named(call: TracedCall) -> str:
 
 def _nondeterministic(point: TraceDivergence) -> tuple[str, str]:
     call = point.call
+    # An operator outside torch's namespaces is custom, and a commit may change its code.
     own = not call.operator.startswith(OWN)
     end = f"the {'custom ' if own else ''}operator is nondeterministic"
     if point.drift and own:
@@ -199,6 +211,7 @@ def _unproven(point: TraceDivergence) -> tuple[str, str]:
 
 
 def _setting(point: TraceDivergence) -> tuple[str, str]:
+    # In a drift the sides are base and head; two runs of one commit have no such order.
     words = [
         f"{SETTING_NAMES.get(name, name)} is {_instead(before, after, drift=point.drift)}"
         for name, before, after in point.settings
@@ -323,12 +336,12 @@ def _outside(point: TraceDivergence) -> tuple[str, str]:
 
 
 def _of_commits(point: TraceDivergence, what: str) -> str:
-    """What to look at in two commits that repeat themselves; empty for two runs of one."""
+    """Return what to look at for two commits that repeat their results; "" for two runs of one."""
     return f"Look at changes to {what}" if point.drift else ""
 
 
 def _from_nowhere(point: TraceDivergence) -> tuple[str, str]:
-    """A number or a tensor that a call is given, and that no traced call made."""
+    """Describe a number or tensor that a call is given and that no traced call made."""
     call = point.call
     changed = changed_arguments(point)
     if changed:
@@ -380,6 +393,7 @@ def _uninitialised(point: TraceDivergence) -> tuple[str, str]:
             f"{_named(point.first_use)}"
         ),
         (
+            # A fill hides the fault, so writing the memory comes first.
             "Use torch.zeros, or write all of it first. determinism.fill_uninitialized_memory "
             "makes such reads the same in each strict run."
         ),

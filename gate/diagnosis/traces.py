@@ -1,7 +1,10 @@
-"""Two operator traces compared: which call parts them, and what that shows.
+"""Compare two operator traces: which call diverges first, and what that shows.
 
-A trace is followed on the main thread, where order means something, or on the one that trains in
-its place. What the script's other threads wrote is known by the number of their calls.
+A trace is followed on the main thread, where order means something, or on the thread that trains in
+its place. Writes by the script's other threads are known by the numbers of their calls.
+
+The rule is elimination: an operator is called nondeterministic only when every input, layout,
+argument, setting and generator state was compared and is equal.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ TAKES_A_STORAGE: Final = "aten::set_"
 BARE: Final = ("aten::empty", "size=[0],")
 FROM_ANY_RANK: Final = "c10d::recv_any_source_"
 PAIR: Final = 2
-# of a value: a row of a row of a tensor
+# A view of a view, such as a row of a row. Deeper chains are not followed.
 MOST_VIEWS: Final = 20
 
 
@@ -59,8 +62,8 @@ MOST_VIEWS: Final = 20
 class Pair:
     """The traces of one rank in two runs, and their calls of the main thread.
 
-    `logged`: what differs is only written down, or kept to the end, so no later call need depend
-    on it. `same_gradients`: what differs comes behind backward passes of equal gradients.
+    `logged` says that what differs is only written down or kept to the end, so later calls need not
+    depend on it. `same_gradients` says that it comes after backward passes with equal gradients.
     """
 
     expected: RankTrace
@@ -71,13 +74,19 @@ class Pair:
 
     @property
     def calls(self) -> tuple[Calls, Calls]:
-        """Of the main thread, in order; without those that come when a worker's data arrives."""
+        """The calls of the main thread in order, without those that take a worker's data.
+
+        Those come whenever the data arrives, so their place means nothing.
+        """
         return _main(self.expected), _main(self.observed)
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a difference is; `source` made the value, `unchecked` is what nobody could compare."""
+    """What a difference shows.
+
+    `source` is the call that made the value. `unchecked` says what could not be compared.
+    """
 
     claim: Claim
     source: TracedCall | None = None
@@ -93,10 +102,10 @@ def compare_traces(
     logged: bool = False,
     same_gradients: bool = False,
 ) -> TraceFinding:
-    """The first call that parts two runs, over all ranks; `drift`: base against head.
+    """Find the first call at which two runs diverge, over all ranks; `drift`: base against head.
 
     `logged`: what differs is a number that the script writes down, or a buffer at the end.
-    `same_gradients`: fingerprints show that it comes behind backward passes of equal gradients.
+    `same_gradients`: fingerprints show that it comes after backward passes with equal gradients.
     """
     others = {trace.rank: trace for trace in observed}
     pairs = [
@@ -116,9 +125,11 @@ def compare_traces(
     points = [point for pair in pairs if (point := _point(pair)) is not None]
     if not points:
         return agreement(tuple(pair.observed for pair in pairs), drift=drift)
-    # what came over from another rank is reported by that rank, where it can be
+    # A value that came from a different rank is reported by the rank that sent it, if possible.
     own = [point for point in points if not point.from_another_rank]
     first = min(own or points, key=_when)
+    # Every rank only received a different value. If all of them gave equal values in both runs, the
+    # collective itself is the cause.
     if not own and len(pairs) > 1 and _equal_before(first, pairs):
         first = replace(first, claim=Claim.COLLECTIVE)
     received = [point for point in points if point.from_another_rank and point.rank != first.rank]
@@ -126,19 +137,24 @@ def compare_traces(
 
 
 def _when(point: TraceDivergence) -> tuple[int, int, int]:
-    """Ranks have no common clock but their collectives, which all of them call in one order."""
+    """Return a sort key for points of different ranks: step, collectives so far, call number.
+
+    Ranks share no clock. But all of them call the collectives in one order, so these synchronise
+    them.
+    """
     collectives = sum(map(is_collective, point.expected_calls[: point.at[0]]))
     return point.first_use.step, collectives, point.first_use.number
 
 
 def _equal_before(point: TraceDivergence, pairs: Sequence[Pair]) -> bool:
-    """Whether every rank gave the collective that this came from values that are equal in both.
+    """Return whether every rank gave the point's source collective equal values in both runs.
 
-    All of them have to be known: what was not read may be what differs.
+    Every value has to be known: one that was not read may be the one that differs.
     """
     source = point.source
     if source is None or not is_collective(source):
         return False
+    # Collectives are paired by their number, because all ranks call them in one order.
     number = sum(map(is_collective, point.expected_calls[: source.number]))
     given = [_collective(pair, number) for pair in pairs]
     return all(
@@ -155,14 +171,14 @@ def _equal_before(point: TraceDivergence, pairs: Sequence[Pair]) -> bool:
 
 
 def _collective(pair: Pair, number: int) -> tuple[TracedCall | None, TracedCall | None]:
-    """The collective of this number, from 0, in both runs of a rank."""
+    """Return collective `number` (from 0) of a rank in both runs, None where a run has fewer."""
     collectives = ([call for call in calls if is_collective(call)] for calls in pair.calls)
     left, right = (calls[number] if number < len(calls) else None for calls in collectives)
     return left, right
 
 
 def first_not_finite_call(traces: Traces, *, infinite: bool) -> TraceFinding:
-    """The first call of a run that gives a NaN and was given none; or an infinity."""
+    """Find the first call whose output has a NaN (or infinity) while its inputs have none."""
     odd = "infinite" if infinite else "nan"
     calls_found = [
         (call.step, call.number, trace.rank, call)
@@ -172,6 +188,7 @@ def first_not_finite_call(traces: Traces, *, infinite: bool) -> TraceFinding:
     ]
     if not calls_found:
         return not_found("no traced call makes the first one", NoTrace.NOTHING_LEFT)
+    # Calls themselves have no order, so compare only step, number and rank.
     _, _, rank, call = min(calls_found, key=lambda row: row[:3])
     return not_finite_at(call, rank, infinite=infinite)
 
@@ -181,9 +198,11 @@ def _is_odd(values: tuple[TracedValue, ...], odd: str) -> bool:
 
 
 def _followed(trace: RankTrace) -> RankTrace:
-    """The trace, in which the one thread that trains goes on with what the main thread began.
+    """Return the trace with the thread that trains in place of the main thread.
 
-    What the main thread does beside it is then another thread's.
+    The main thread's calls up to the training thread's first one are kept before it. Its later
+    calls count as a different thread's. The trace is unchanged if the main thread trains, or
+    several do.
     """
     (trains, *more) = {call.thread for call in trace.calls if call.phase is Phase.OPTIMIZER} or {0}
     if more or trains == 0:
@@ -202,7 +221,7 @@ def _followed(trace: RankTrace) -> RankTrace:
 def _main(trace: RankTrace) -> Calls:
     calls = [call for call in trace.calls if call.thread == 0]
     arrived = [_arrives(call) for call in calls]
-    # an empty tensor goes before each, which takes the storage
+    # torch creates an empty tensor first, which then takes the storage. Both calls are left out.
     ahead = [*arrived[1:], False]
     return tuple(
         call
@@ -212,7 +231,10 @@ def _main(trace: RankTrace) -> Calls:
 
 
 def _arrives(call: TracedCall) -> bool:
-    """Whether it takes what a worker of a DataLoader sent: early or late, as that was ready."""
+    """Return whether the call takes what a DataLoader worker sent.
+
+    It comes early or late, depending on when the data was ready, so its place means nothing.
+    """
     return call.origin is Origin.WORKER and call.operator == TAKES_A_STORAGE
 
 
@@ -222,18 +244,19 @@ def _is_bare(call: TracedCall) -> bool:
 
 
 def _point(pair: Pair) -> TraceDivergence | None:
-    """Where a rank's traces part; None where they agree as far as they go."""
+    """Return where a rank's traces diverge; None where they agree as far as they go."""
     expected, observed = pair.calls
     alignment = align(expected, observed, same_gradients=pair.same_gradients)
     root = find_root(expected, observed, alignment)
     if root is None and alignment.blocks:
-        # what one side calls alone may make a value that no later call's output depends on
+        # Calls on one side alone may make a value that no later output depends on.
         read = find_read(expected, observed, alignment)
         made = read and _block_behind(pair, alignment, read.inputs, expected[read.expected])
         root = read if made else None
     if root is not None:
         return _classified(pair, alignment, root)
     parted = alignment.parted
+    # No later call depends on a number that is only logged, so no difference enters anywhere.
     if parted is None and pair.logged:
         return _behind_what_is_kept(pair, alignment)
     if parted is None:
@@ -242,7 +265,10 @@ def _point(pair: Pair) -> TraceDivergence | None:
 
 
 def _of_another_form(pair: Pair, alignment: Alignment) -> TraceDivergence | None:
-    """Calls that only follow a worker's data of another type or shape; None where none do."""
+    """Return the first block that only follows worker data of a different type or shape.
+
+    None where there is no such block.
+    """
     expected, observed = pair.calls
     for block in alignment.blocks:
         if block.expected and block.observed:
@@ -254,10 +280,10 @@ def _of_another_form(pair: Pair, alignment: Alignment) -> TraceDivergence | None
 
 
 def _behind_what_is_kept(pair: Pair, alignment: Alignment) -> TraceDivergence | None:
-    """Calls on which no later one depends: they make what is written down, or stays in the state.
+    """Return the first diverging call on which no later call depends, or None.
 
-    First one with other arguments, then where one side calls something else than the other, then
-    where it calls something more.
+    Such calls make what is written down or stays in the state. The order is: calls with different
+    arguments, then blocks where both sides call something else, then blocks of one side alone.
     """
     expected, observed = pair.calls
     for first, second in alignment.pairs if pair.drift else ():
@@ -297,9 +323,10 @@ def _other_path(
 
 
 def _taken_by(pair: Pair, left: TracedCall | None, right: TracedCall | None) -> TracedCall | None:
-    """The call that took data of another type or shape from a worker, for one operator's two calls.
+    """Return the call that took worker data of a different type or shape, else None.
 
-    It is the data that is another: the operator follows it.
+    It applies only where both sides call one operator. Then the data differs, and the operator
+    merely follows it.
     """
     if left is None or right is None or left.operator != right.operator:
         return None
@@ -355,7 +382,10 @@ def _classified(pair: Pair, alignment: Alignment, root: Root) -> TraceDivergence
 def _layout_behind(
     pair: Pair, alignment: Alignment, left: TracedCall, right: TracedCall
 ) -> tuple[TracedCall, TracedCall, Block | None]:
-    """The calls that gave a value another layout; or the block of calls that one side has alone."""
+    """Follow a layout difference back to the calls that made it.
+
+    Returns those calls, and the block that only one side calls if one explains the layout.
+    """
     expected, observed = pair.calls
     same = {expected[first].number: (first, second) for first, second in alignment.pairs}
     while True:
@@ -363,6 +393,7 @@ def _layout_behind(
         apart = tuple(both for both in values if layouts_differ(*both))
         block = _block_behind(pair, alignment, apart, left) if apart else None
         by = next((by for value, _ in apart for by in value.made_by if by in same), NOBODY)
+        # A trace is untrusted. A maker that is not an earlier call would make this loop endless.
         if block is not None or by == NOBODY or by >= left.number:
             return left, right, block
         left, right = expected[same[by][0]], observed[same[by][1]]
@@ -371,7 +402,11 @@ def _layout_behind(
 def _block_behind(
     pair: Pair, alignment: Alignment, inputs: Pairs, call: TracedCall
 ) -> Block | None:
-    """Calls of one side alone that explain a difference: they made an input, or drew before."""
+    """Return the block of one side's calls that explains a difference, or None.
+
+    A block explains it if it made an input of the call, or drew random numbers before the call
+    drew.
+    """
     expected, observed = pair.calls
     left = {by for value, _ in inputs for by in value.made_by}
     right = {by for _, value in inputs for by in value.made_by}
@@ -381,6 +416,7 @@ def _block_behind(
         made = any(inner.number in left for inner in mine) or any(
             inner.number in right for inner in theirs
         )
+        # A block that draws random numbers moves the generator for every later draw.
         drew = call.random and not inputs and any(inner.random for inner in (*mine, *theirs))
         if made or drew:
             return block
@@ -390,8 +426,9 @@ def _block_behind(
 def _claim(
     pair: Pair, alignment: Alignment, root: Root, left: TracedCall, right: TracedCall
 ) -> Shown:
-    """What a difference that enters at this call is, and the call that the value came from."""
+    """Return what a difference that enters at this call shows, and the call the value came from."""
     if left.arguments != right.arguments:
+        # Two runs of one commit have the same code, so a different number comes from outside torch.
         return Shown(Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE)
     if _made_elsewhere(pair, alignment, root.inputs or unread(left, right)):
         return Shown(Claim.OTHER_TENSORS)
@@ -401,20 +438,21 @@ def _claim(
 
 
 def _of_equal_inputs(pair: Pair, left: TracedCall, right: TracedCall) -> Shown:
-    """Another output, while no value that was read differs.
+    """Return the reason for a different output although no value that was read differs.
 
-    That the operator is at fault is what is left when all that could be had was compared.
+    The operator is blamed last, when everything that could be compared was equal.
     """
     others = _other_reasons(pair, left, right)
     return next(others, Shown(Claim.NONDETERMINISTIC_OPERATOR))
 
 
 def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[Shown]:
-    """What may make an output differ besides its operator, surest first."""
+    """Yield every reason for a different output besides its operator, surest first."""
     settings = settings_apart(pair.expected, pair.observed, left, right)
     if settings:
         yield Shown(Claim.SETTING, settings=settings)
     states = left.random_state, right.random_state
+    # A state that was not recorded is empty and cannot be ruled out as the reason.
     if left.random and (states[0] != states[1] or not all(states)):
         yield Shown(Claim.RANDOM_STATE)
     if any(layouts_differ(*values) for values in zip(left.inputs, right.inputs, strict=True)):
@@ -423,15 +461,17 @@ def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[
         yield Shown(Claim.OUTSIDE_VALUE, right)
     unknown = unread(left, right)
     if unknown:
-        # nobody has looked at these; who made them may be reason enough
+        # The values of these inputs were not read. The call that made them may be reason enough.
         shown = _of_inputs(pair.observed.calls, unknown, right)
         if shown.source is not None and shown.claim is not Claim.BELOW_DISPATCHER:
             yield shown
         yield Shown(Claim.UNPROVEN, unchecked="the values of one of them were not read")
+    # What happens inside compiled code or a higher-order operator is not traced.
     if left.compiled or namespace(left) == HIGHER:
         yield Shown(Claim.BELOW_DISPATCHER)
     if not (left.whole and right.whole):
         yield Shown(Claim.UNPROVEN, unchecked="one of its arguments could not be compared")
+    # A thread may change a tensor while the operator reads it, so the operator is not blamed.
     if any(call.thread for trace in (pair.expected, pair.observed) for call in trace.calls):
         yield Shown(Claim.UNPROVEN, unchecked="other threads ran operators at the same time")
 
@@ -439,7 +479,7 @@ def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[
 def settings_apart(
     expected: RankTrace, observed: RankTrace, left: TracedCall, right: TracedCall
 ) -> tuple[tuple[str, str, str], ...]:
-    """Settings of torch's that are not the same at two calls: name, expected and observed."""
+    """Return torch's settings that differ at two calls, as (name, expected, observed)."""
     before, after = expected.settings_at(left.number), observed.settings_at(right.number)
     return tuple(
         (name, before[name], after[name])
@@ -449,9 +489,10 @@ def settings_apart(
 
 
 def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
-    """Whether calls made a pair's values that are not each other's, all known on both sides.
+    """Return whether a pair's values were made by calls that do not correspond to each other.
 
-    Such as rows of a list that is shuffled by Python: each is as it was, and others are taken.
+    All makers have to be known on both sides. An example is a list of rows that Python shuffles:
+    each row is unchanged, but a different one is taken.
     """
     expected, observed = pair.calls
     same = {expected[left].number: observed[right].number for left, right in alignment.pairs}
@@ -465,14 +506,14 @@ def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
 
 
 def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
-    """A value differs that no differing call made: where could it come from?"""
+    """Return where a value came from that differs although no differing call made it."""
     makers = [
         made
         for _, value in inputs
         for by in value.made_by
         if by != NOBODY and (made := _call(calls, by)) is not None
     ]
-    # what a message has yet to fill looks like memory that nobody wrote
+    # Memory that a message has not filled yet looks uninitialised, so messages are checked first.
     message = next((made for made in makers if namespace(made) in OTHER_RANKS), None)
     for _, value in inputs if message is None else ():
         if value.unset_by and (bare := _call(calls, value.unset_by[0])) is not None:
@@ -487,6 +528,7 @@ def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
     for of_this_kind in conditions:
         made = next(filter(of_this_kind, makers), None)
         if made is not None:
+            # A receive from any rank takes the first message, so the order of arrival is proven.
             arrived = made.operator == FROM_ANY_RANK
             return Shown(Claim.ARRIVAL if arrived else Claim.OUTSIDE_VALUE, made)
     if makers:
@@ -497,7 +539,10 @@ def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
 
 
 def _outside_behind(calls: Calls, made: TracedCall) -> TracedCall | None:
-    """The call that took this value from outside, seen through calls whose result nobody read."""
+    """Return the call that took this value from outside torch, or None.
+
+    The search goes back through calls whose results were not read, at most `MOST_VIEWS` of them.
+    """
     seen: TracedCall | None = made
     for _ in range(MOST_VIEWS):
         if seen is None or seen.origin is not Origin.NONE:
@@ -509,4 +554,5 @@ def _outside_behind(calls: Calls, made: TracedCall) -> TracedCall | None:
 
 
 def _call(calls: Calls, number: int) -> TracedCall | None:
+    # A trace is untrusted and may end at a limit, so a number may be beyond its calls.
     return calls[number] if number < len(calls) else None

@@ -1,4 +1,7 @@
-"""Turns all results into the one document that every report is made from."""
+"""Assemble all results into the verdict, the one document that every report is made from.
+
+Reports only show what is in the verdict: they decide nothing and make no command of their own.
+"""
 
 from __future__ import annotations
 
@@ -77,13 +80,13 @@ from gate.verdict.verdict import (
 MAX_SERIES = 20
 
 
-# no slots: the answers are kept in the instance, as `cached_property` does it
+# No slots: `cached_property` stores its value in the instance dictionary.
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """What the packages found out, before it is one document.
+    """All results of a call, before they become one document.
 
-    `proposed` is the name of the file for the entry that this call proposes, empty without one.
-    `change` is what of it is shown; `operator_audit_failure` says why that audit is missing.
+    `proposed` is the file name of the entry that this call proposes, empty without one. `change` is
+    the part of the change that is shown. `operator_audit_failure` says why the audit is missing.
     """
 
     evidence: EvidenceSet
@@ -104,35 +107,38 @@ class Assessment:
 
     @property
     def first(self) -> RunEvidence:
-        """The run that is judged."""
+        """The first strict run, which is the one that is judged."""
         return self.evidence.runs_of(RunMode.STRICT)[0]
 
     @cached_property
     def configuration(self) -> Configuration | None:
-        """What the training was configured with, as far as it was seen."""
+        """The training's configuration, as far as it was seen."""
         return configuration_of(
             [run.configuration for run in self.evidence.runs_of(RunMode.STRICT)]
         )
 
     @property
     def configuration_changes(self) -> tuple[ConfigurationChange, ...]:
-        """What of it the entry has differently; nothing where one side has none."""
+        """How the configuration differs from the entry's; () where one side has none."""
         before = self.entry.configuration if self.entry is not None else {}
         if not before or self.configuration is None:
             return ()
+        # Values that differ between the strict runs themselves say nothing about a change.
         varies = self.configuration.varies
         known = {name: value for name, value in before.items() if name not in varies}
         return configuration_changes(known, self.configuration.values)
 
     @property
     def told_diagnosis(self) -> Diagnosis | None:
-        """The diagnosis; a setting of an optimizer names the configuration that it comes from."""
+        """The diagnosis, with the configuration key that each optimizer setting comes from."""
         if self.diagnosis is None:
             return None
         settings = tuple(map(self._configured, self.diagnosis.optimizer_settings))
         return self.diagnosis.model_copy(update={"optimizer_settings": settings})
 
     def _configured(self, setting: OptimizerSettingChange) -> OptimizerSettingChange:
+        # Only a configuration value that changed between the same two numbers is proven to be the
+        # origin.
         change = proven_change(self.configuration_changes, setting.before, setting.after)
         return setting.model_copy(update={"configured": change.place}) if change else setting
 
@@ -148,7 +154,7 @@ class Assessment:
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
-    """Collect the findings and close the verdict."""
+    """Collect the findings and return the complete verdict."""
     evidence, facts, decision = assessment.evidence, assessment.facts, assessment.decision
     about_baseline = _about_baseline(assessment, request)
     verdict = Verdict(
@@ -172,6 +178,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         imported_evidence=request.imported_runs,
         answers=decision.answers,
         findings=_findings(assessment, request, decision, about_baseline),
+        # With a single strict run nothing was compared, so `repeat` is empty.
         repeat=facts.repeat if facts.strict_runs > 1 else None,
         baseline=facts.baseline,
         base_run=facts.base_run,
@@ -202,7 +209,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
 
 
 def _not_finite(facts: Facts) -> NotFiniteResult | None:
-    """The number that never passes, and whether the commit brings it."""
+    """Return the number that is not finite, and whether this commit introduced it."""
     if facts.not_finite is None:
         return None
     first = facts.repeat.first
@@ -217,7 +224,7 @@ def _not_finite(facts: Facts) -> NotFiniteResult | None:
 
 
 def _traced_not_finite(assessment: Assessment) -> NotFiniteResult | None:
-    """The same with the call that gave the first one, where a run was traced for it."""
+    """Return the same, with the call that made the first such number if a run was traced."""
     not_finite, trace = _not_finite(assessment.facts), assessment.evidence.trace
     if not_finite is None or trace is None or trace.claim is not Claim.NOT_FINITE:
         return not_finite
@@ -225,13 +232,13 @@ def _traced_not_finite(assessment: Assessment) -> NotFiniteResult | None:
 
 
 def brings_not_finite(facts: Facts) -> bool:
-    """Whether the commit brings a number that is not finite."""
+    """Return whether this commit introduced a number that is not finite."""
     not_finite = _not_finite(facts)
     return not_finite is not None and not_finite.brought
 
 
 def _quarantine(facts: Facts) -> InQuarantine | None:
-    """The rule that covers what differs from the entry; None where nothing does."""
+    """Return the rule that covers the difference from the entry; None where nothing differs."""
     against = facts.baseline
     if against is None or not facts.same_training or answer_of(against, facts.settings).good:
         return None
@@ -242,10 +249,10 @@ def _quarantine(facts: Facts) -> InQuarantine | None:
 
 
 def _seen(assessment: Assessment, request: GateRequest) -> dict[str, object]:
-    """What the verdict says of the runs themselves, whatever was decided."""
+    """Return the verdict's fields on the runs themselves, which no decision changes."""
     evidence, facts, run = assessment.evidence, assessment.facts, assessment.first
     return {
-        # which part moved is said already, and they are many
+        # `data_moved` already says which part moved, and a data set may have many parts.
         "data": tuple(data_set.model_copy(update={"parts": ()}) for data_set in evidence.data),
         "data_moved": facts.data_moved,
         "data_brought": facts.data_brought,
@@ -273,12 +280,12 @@ def _seen(assessment: Assessment, request: GateRequest) -> dict[str, object]:
 
 
 def _shortened(use: ToleranceUse) -> ToleranceUse:
-    """Without most names, where there are many: the training chose them."""
+    """Return the tolerance with few metric names: the training chose them, perhaps many."""
     return use.model_copy(update={"metrics": use.metrics[:MAX_SERIES]})
 
 
 def _not_exercised(assessment: Assessment, request: GateRequest) -> tuple[str, ...]:
-    """What this verdict says nothing about."""
+    """Return what this verdict makes no claim about."""
     settings, run = request.settings, assessment.first
     return (
         *findings.not_exercised(run),
@@ -289,7 +296,7 @@ def _not_exercised(assessment: Assessment, request: GateRequest) -> tuple[str, .
 
 
 def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
-    """Commands are made here, where the outcome is known: reports only show them."""
+    """Return the next steps; commands are made here, because here the outcome is known."""
     decision = assessment.decision
     not_finite = _not_finite(assessment.facts)
     if not_finite is not None and decision.outcome is Outcome.ERROR:
@@ -316,7 +323,7 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
 
 
 def _place(assessment: Assessment, request: GateRequest) -> ReaderPlace:
-    """The reader's place, with what of the change is shown and what it is compared with."""
+    """Return the reader's place, with the change that is shown and the commit of the entry."""
     entry = assessment.entry
     other = entry is not None and entry.commit != assessment.evidence.commit
     return replace(
@@ -337,7 +344,7 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
     draw = facts.entropy
     if decision.by_chance and draw is not None:
         return after_entropy(draw.call, draw.place)
-    # accepted as the new baseline, a drift would miss the threshold again
+    # Accepting a drift as the new baseline would not help: it would miss the threshold again.
     missed = decision.outcome in DRIFTS and any(not threshold.met for threshold in facts.thresholds)
     return next_steps(
         decision.outcome,
@@ -357,20 +364,23 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
 
 
 def _only_preprocessed(facts: Facts) -> bool:
-    """Whether data moved, and all of it is what the preprocessing wrote."""
+    """Return whether the only data that moved is the output of preprocessing."""
     made = facts.settings.preprocess
     moved = {move.name for move in facts.data_moved}
     return made is not None and moved == {made.out}
 
 
 def _not_its_own(assessment: Assessment, request: GateRequest) -> bool:
-    """Whether the base commit gives this result here too, and the change brought nothing to it."""
+    """Return whether the base commit gives this result here too, without help from the change.
+
+    Then this pull request did not move the result.
+    """
     brings = bool(request.environment_change.files) or assessment.facts.data_brought
     return assessment.decision.answers.base_run.good and not brings
 
 
 def _pins(decision: Decision, facts: Facts) -> tuple[str, ...]:
-    """Packages as they were on the other side, of those that moved."""
+    """Return the moved packages as pins, at the version of the other side."""
     proposed = decision.outcome is Outcome.DEPENDENCY_DRIFT
     against = facts.base_run if proposed else facts.baseline
     changes = against.environment if against is not None else ()
@@ -378,7 +388,7 @@ def _pins(decision: Decision, facts: Facts) -> tuple[str, ...]:
 
 
 def _about_baseline(assessment: Assessment, request: GateRequest) -> BaselineFacts | None:
-    """What the report says of the entry that was compared with, when there was one."""
+    """Return what the report says about the entry, or None without one."""
     if assessment.entry is None:
         return None
     return findings.baseline_facts(
@@ -395,7 +405,7 @@ def _findings(
     decision: Decision,
     about_baseline: BaselineFacts | None,
 ) -> tuple[Finding, ...]:
-    """What a reader should know beside the outcome, in the order of the report."""
+    """Return what a reader should know beside the outcome, in the order of the report."""
     evidence, facts = assessment.evidence, assessment.facts
     strict = evidence.runs_of(RunMode.STRICT)
     run = strict[0]
@@ -406,7 +416,7 @@ def _findings(
         else ""
     )
     return (
-        # first of the warnings: nothing below it speaks of the device that was meant
+        # First of the warnings: everything below it describes a device that was not meant.
         *findings.gpu_missed(evidence),
         *findings.dirty_tree(evidence),
         *_blind_spots(assessment),
@@ -441,9 +451,9 @@ def _findings(
 
 
 def _of_the_runs(assessment: Assessment) -> tuple[Finding, ...]:
-    """What the runs themselves leave open."""
+    """Return findings on what the runs leave open."""
     facts, run = assessment.facts, assessment.first
-    # a run that was killed has shown it, or that it does no harm
+    # A killed run has already shown whether overwriting does harm.
     killed = facts.resume is not None and (facts.resume.torn or facts.resume.survives_kills)
     overwritten = (
         () if killed else findings.checkpoint_overwritten(run, facts.settings.train.checkpoint)
@@ -460,7 +470,7 @@ def _of_the_runs(assessment: Assessment) -> tuple[Finding, ...]:
 
 
 def _isolation(isolation: Isolation, request: GateRequest) -> tuple[Finding, ...]:
-    """What keeps the training apart, and what does not."""
+    """Return findings on what isolates the training, and on what does not."""
     return (
         *findings.isolation(isolation),
         *findings.device_groups(isolation),
@@ -496,7 +506,7 @@ def _blind_spots(assessment: Assessment) -> tuple[Finding, ...]:
 
 
 def _summaries(metrics: tuple[MetricSeries, ...]) -> Iterator[SeriesSummary]:
-    # most metrics have the same steps: one tuple for all of those, however many they are
+    # Most metrics have the same steps, so they share one tuple.
     known: dict[tuple[int, ...], tuple[int, ...]] = {}
     for series in metrics:
         steps = tuple(series.points.steps)
@@ -509,16 +519,17 @@ def _summary(series: MetricSeries, steps: tuple[int, ...]) -> SeriesSummary:
         name=series.name,
         source=series.source.value,
         steps=steps,
-        # JSON has no word for NaN; a gap is drawn in its place
+        # JSON cannot represent NaN. Charts show a gap there.
         values=tuple(value if math.isfinite(value) else None for value in values),
         last_decimal=series.points[-1].decimal if series.points else "",
     )
 
 
 def _passed_before(verdict: Verdict, request: GateRequest) -> bool:
-    """Whether the history of this gate has a pass of the same commit.
+    """Return whether the history of this gate has a pass of the same commit.
 
-    In the same environment, where this verdict has one: another machine may give another answer.
+    If this verdict has an environment, it must be the same one: a different machine may give a
+    different result. The history stores only a prefix of the environment's digest.
     """
     parts = None if verdict.environment is None else canonical_sha256(verdict.environment.parts)
     return any(
@@ -536,7 +547,7 @@ def error_verdict(
     fault: GateError,
     change: ShownChange | None = None,
 ) -> Verdict:
-    """The verdict when a fault kept the gate from looking: never a pass, never a divergence."""
+    """Return the verdict when a fault stopped the check: never a pass, never a divergence (T4)."""
     verdict = fault_verdict(commit, created_at, fault).model_copy(
         update={
             "next_steps": after_fault(fault, reader_place(request)),
@@ -552,7 +563,7 @@ def error_verdict(
 
 
 def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
-    """The same where not even the settings could be read, so that nothing more is known."""
+    """Return the verdict for a fault before even the settings could be read."""
     return Verdict(
         outcome=Outcome.ERROR,
         passes=False,
@@ -574,5 +585,5 @@ def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
 
 
 def fault_place(fault: GateError) -> CodePlace | None:
-    """The line of the training's own code that raised, where it is known."""
+    """Return the line of the training's own code that raised, or None where it is not known."""
     return CodePlace.known(fault.file, fault.line) if isinstance(fault, RunError) else None

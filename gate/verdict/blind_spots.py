@@ -1,4 +1,7 @@
-"""What a comparison cannot see: wide tolerances, empty sources, rare faults."""
+"""Findings about what a comparison cannot see: wide tolerances, empty sources, rare faults.
+
+Each function answers the question in its docstring.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,22 @@ from gate.verdict.findings import warning
 from gate.verdict.verdict import EqualRuns, Finding, Outcome, Severity
 
 SHOWN = 5
-# a halved weight has moved by half of its size
+# The distance is a share of a tensor's size: a halved weight has moved by 0.5.
 FAR_SHARE = 0.1
-# what a gate should at least catch: a change of one percent
+# A gate should catch at least a change of one per cent.
 BLIND_SHARE = 0.01
-# counted metrics such as an accuracy move in steps; beyond this nothing excuses it
+# Counted metrics such as an accuracy move in whole steps. Beyond this share, that is no excuse.
 WIDE_SHARE = 0.05
 EMPTY = {"train.metrics.file": "the script wrote no number there"}
 SHOWN_CONSTANTS = 3
-# one run in ten: a rate of faults at which nobody notices by hand
+# A fault in one run of ten is rare enough that nobody notices it by hand.
 RARE = 0.1
 
 
 def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
     """Does each tolerance apply to a metric, and is it tight enough to catch a regression?"""
     metrics = tuple(series.name for series in run.metrics)
-    # a wide tolerance matters less where another metric would show the same regression
+    # A wide tolerance matters less if a different metric would show the same regression.
     blind = {name for use in uses if _is_blind(use, BLIND_SHARE) for name in use.metrics}
     sharp = bool(set(metrics) - blind)
     return tuple(finding for use in uses for finding in _tolerance(use, metrics, sharp=sharp))
@@ -38,7 +41,7 @@ def _is_blind(use: ToleranceUse, share: float) -> bool:
 
 
 def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> tuple[Finding, ...]:
-    """`sharp` says that another metric would catch what this tolerance lets through."""
+    """Check one tolerance; `sharp`: another metric would catch what this one lets through."""
     if not use.metrics:
         return warning(
             "tolerance-unused",
@@ -73,10 +76,10 @@ def _misfit(use: ToleranceUse) -> tuple[Finding, ...]:
 
 def _wide(use: ToleranceUse, *, sharp: bool) -> tuple[Finding, ...]:
     """Could it catch a regression of one percent?"""
-    # none: all values are zero, and a share of zero means nothing
+    # None means that all values are zero, and a share of zero means nothing.
     if use.least is None or use.least.share < BLIND_SHARE:
         return ()
-    # another metric still sees a regression, and a counted one has to move by whole steps
+    # A different metric still catches a regression, and a counted one moves by whole steps.
     minor = sharp and not _is_blind(use, WIDE_SHARE)
     names = ", ".join(use.metrics[:SHOWN])
     return (
@@ -116,7 +119,7 @@ def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> 
 
 
 def constant_infinities(run: RunEvidence) -> tuple[Finding, ...]:
-    """Which buffers hold an infinity that the script itself put there?"""
+    """Which buffers contain an infinity that the script itself wrote there?"""
     names = run.constant_infinities
     if not names:
         return ()
@@ -204,7 +207,8 @@ def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
         messages.append(f"{lines} printed line(s) above 1,000 bytes were not searched")
     if not messages:
         return ()
-    # a phase or a time in words is a label, and a picture shows numbers; all else may be a result
+    # A phase or a time in words is a label, and a picture shows numbers. Anything else may be a
+    # result.
     shown_only = {WhyPassedOver.TEXT, WhyPassedOver.MEDIA}
     labels = all(passed.why in shown_only for passed in run.passed_over)
     return (
@@ -220,7 +224,7 @@ def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
 
 
 def unbounded_tensors(facts: Facts, outcome: Outcome) -> tuple[Finding, ...]:
-    """Does the result pass by its metrics, with weights or buffers that no metric follows?"""
+    """Does the result pass by its metrics, although tensors moved that no metric follows?"""
     against = facts.base_run or facts.baseline
     if outcome is not Outcome.WITHIN_TOLERANCE or against is None:
         return ()
@@ -242,7 +246,7 @@ def unbounded_tensors(facts: Facts, outcome: Outcome) -> tuple[Finding, ...]:
 
 
 def _is_far(delta: TensorDelta) -> bool:
-    """Whether metrics that moved by less than a tolerance do not explain it."""
+    """Return whether a tensor moved further than metrics within tolerance explain."""
     return delta.limit is None and delta.distance is not None and delta.distance >= FAR_SHARE
 
 
@@ -251,13 +255,13 @@ def _remedy(delta: TensorDelta) -> str:
         return "No action needed if this is intended: compare.tensors allows it."
     limit = "Limit it with `compare: {tensors: {relative: 0.01}}`"
     if delta.distance is None:
-        # an entry of before sketches, or a type without one
+        # The entry was recorded before sketches existed, or the type has none.
         limit += ", and record the baseline again, so that it keeps what distances are taken from"
     return f"If unintended: find what writes to it. {limit}."
 
 
 def rare_faults(facts: Facts) -> tuple[str, ...]:
-    """What equal runs cannot show, a rare fault; nothing where they are not equal at all."""
+    """Return a sentence on how often equal runs miss a rare fault, () where they are not equal."""
     if facts.one_run is not None:
         sentence = (
             "rare faults: of those that affect one run in ten, one run that equals the baseline "
@@ -278,7 +282,10 @@ def rare_faults(facts: Facts) -> tuple[str, ...]:
 
 
 def equal_runs(facts: Facts) -> EqualRuns | None:
-    """The equal runs of one and the same work, and the share of rare faults that they miss."""
+    """Return how many runs of the same work are equal, and the share of rare faults they miss.
+
+    None where two of them differ.
+    """
     if facts.one_run is not None:
         return EqualRuns(runs=1, missed=round(_missed_by_one(), 4))
     if not all(comparison.numerically_equal for comparison in (facts.repeat, *facts.like_strict)):
@@ -288,5 +295,5 @@ def equal_runs(facts: Facts) -> EqualRuns | None:
 
 
 def _missed_by_one() -> float:
-    """How often one run is not affected: one that is has other bits than the baseline's runs."""
+    """Return how often one run is unaffected by the fault; an affected one has different bits."""
     return 1 - RARE

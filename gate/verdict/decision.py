@@ -1,7 +1,8 @@
-"""The decision table: a row of facts in, one outcome out; pure, ordered, without blind passes.
+"""The decision table: one row of facts in, one outcome out. Pure, ordered, without blind passes.
 
-The order of the questions is the order of trust: is there anything to judge, can the comparators
-still see, is the training repeatable, and only then what it is compared with.
+The questions are in the order of trust: is there anything to judge, can the comparators still see,
+is the training repeatable, and only then what it is compared with. The first question that objects
+decides. A later answer can therefore never hide an earlier objection.
 """
 
 from __future__ import annotations
@@ -31,22 +32,23 @@ PAIR = 2
 
 
 def decide(facts: Facts) -> Decision:
-    """Walk the decision table of docs/architecture.md from its strongest objection to its pass.
+    """Return the decision for these facts, by the decision table in docs/architecture.md.
 
-    What determinism costs is asked last: it can stop a pass, and never turns into one.
+    Objections come before passes. The cost of determinism is checked last: it can stop a pass but
+    never create one.
     """
-    # outcome and answers come from the same facts by
-    # the same functions, so a report cannot disagree
+    # Outcome and answers come from the same facts, through the same functions. A report can
+    # therefore not contradict the outcome.
     decision = replace(_judge(facts), answers=_answers(facts))
     decision = _without_chance(_by_level(decision, facts), facts)
     return _priced(decision, facts) if decision.passes else decision
 
 
 def _by_level(decision: Decision, facts: Facts) -> Decision:
-    """What the result came to, and whether the policy takes that.
+    """Return the decision with the level that was reached, and whether the policy accepts it.
 
-    A level below the numerical one excuses a result that repeats and is another than the
-    baseline's, and nothing else; thresholds stop a pass at any level.
+    A level below the numerical one excuses exactly one thing: a result that repeats but differs
+    from the baseline's. A missed threshold stops a pass at every level.
     """
     policy = facts.settings.policy
     level = reached_level.reached(decision.outcome, facts.base_run, facts.thresholds, facts.judged)
@@ -63,10 +65,10 @@ def _by_level(decision: Decision, facts: Facts) -> Decision:
 
 
 def _without_chance(decision: Decision, facts: Facts) -> Decision:
-    """What draws entropy passes by equal bits alone.
+    """Return the decision, failed if it passes by less than equal bits and the script drew entropy.
 
-    Two runs that draw, each for itself, and agree have most likely shared a number; a tolerance
-    would then take whatever number that was.
+    Two runs that each draw and still agree have most likely shared a number. A tolerance would then
+    accept whichever number that was.
     """
     exact = decision.level is ReachedLevel.BITWISE
     if not decision.passes or exact or facts.entropy is None:
@@ -77,7 +79,7 @@ def _without_chance(decision: Decision, facts: Facts) -> Decision:
 
 def _priced(decision: Decision, facts: Facts) -> Decision:
     settings, cost = facts.settings.cost, facts.cost
-    # what could not be measured exceeds no budget: a noisy machine must not make a pull request red
+    # An unmeasured cost exceeds no budget: a noisy machine must not turn a pull request red.
     if cost is None or cost.low is None or settings.budget_percent is None:
         return decision
     if not settings.exceeded_by(cost.low, measured=cost.state.exceeds_noise):
@@ -90,22 +92,23 @@ def _priced(decision: Decision, facts: Facts) -> Decision:
 
 
 def _judge(facts: Facts) -> Decision:
-    # first of all: with blind comparators or nothing compared, no later answer means anything
+    # This comes first: with blind comparators, or nothing compared, no later answer means anything.
     blocked = _error(facts)
     if blocked:
         return failed(Outcome.ERROR, blocked)
     apart = _by_itself(facts)
     if apart is not None:
         return apart
-    # before the old baseline, which the pull request means to replace; that
-    # it is reproduced here bit for bit is what makes it more than a claim
+    # This precedes the old baseline, which the pull request means to replace. The new one is more
+    # than a claim because this run reproduces it bit for bit.
     if facts.proposed is not None and facts.proposed.numerically_equal:
         return _baseline_change(facts)
-    # first: an entry that may not judge yet is no answer, even where the run gives the same bits
+    # A provisional entry may not judge yet, even where the run gives the same bits.
     if facts.provisional is not None or facts.baseline is None:
         cause = reasons.no_baseline(facts.nearest, facts.provisional)
         return failed(Outcome.NO_BASELINE, cause)
-    # another command, seed or step count is another experiment: its numbers need not be near
+    # A different command, seed or step count is a different experiment: its numbers need not be
+    # near.
     if not facts.same_training:
         cause = reasons.other_settings(facts.other_settings)
         decision = failed(Outcome.NOT_COMPARABLE, cause, facts.baseline)
@@ -114,16 +117,18 @@ def _judge(facts: Facts) -> Decision:
 
 
 def _by_itself(facts: Facts) -> Decision | None:
-    # the trainings were all given what its second run wrote: that they agree says nothing of this
+    # All trainings got the output of the second preprocessing run. That they agree does not show
+    # that preprocessing repeats.
     if facts.unrepeated is not None:
         return failed(Outcome.NONDETERMINISTIC, reasons.unrepeated_data(facts.unrepeated))
     if facts.one_run is None and not facts.repeat.numerically_equal:
         return failed(Outcome.NONDETERMINISTIC, _runs_differ(facts), facts.repeat)
-    # a fault that strikes one run in ten is missed by two of them four times out of five
+    # Two runs miss a fault that strikes one run in ten four times out of five. Every other run that
+    # does the same work is therefore compared too.
     for other in facts.like_strict:
         if not other.numerically_equal:
             return failed(Outcome.NONDETERMINISTIC, reasons.one_run_differs(other), other)
-    # a property of the commit alone, as repeating is: no baseline can excuse it
+    # Resuming, like repeating, is a property of the commit alone: no baseline can excuse it.
     return unrepeated_start(facts) or stopped_by_resume(facts)
 
 
@@ -132,27 +137,27 @@ def _runs_differ(facts: Facts) -> str:
 
 
 def _error(facts: Facts) -> str:
-    """Why nothing can be said, or the empty text."""
+    """Return why nothing can be judged, or "" if something can."""
     if facts.not_finite is not None:
         return reasons.not_finite(facts.not_finite)
-    # a difference is an answer even if nothing was equal; silence is none
+    # A difference is an answer even if nothing was equal. No overlap at all is none (T4).
     compared = facts.repeat.something_compared or facts.repeat.differs
     if not compared and not _equals_recorded_runs(facts):
         return "nothing was compared: the runs have no metric or no tensor in common"
     if not facts.self_test:
         return "the self-test did not run, so nothing shows that a difference would be detected"
     missed = [probe.name for probe in facts.self_test if not probe.caught]
-    # a comparator that misses one planted fault may miss a real one: no later answer counts
+    # A comparator that misses one planted fault may miss a real one, so no later answer counts.
     if missed:
         return f"the self-test failed: not caught: {', '.join(missed)}"
-    # equal by luck in two environments: neither is the one that the result belongs to
+    # The runs were equal by luck in two environments, and the result belongs to neither.
     if facts.repeat.numerically_equal and facts.repeat.environment:
         return f"the environment moved while the gate ran: {reasons.moved_parts(facts.repeat)}"
     return ""
 
 
 def _equals_recorded_runs(facts: Facts) -> bool:
-    """Whether the one run of the call equals those of the entry: asked again, never assumed."""
+    """Return whether the call's only run equals the entry's runs; checked again, never assumed."""
     against = facts.baseline
     return (
         facts.one_run is not None
@@ -175,7 +180,7 @@ def _baseline_change(facts: Facts) -> Decision:
 
 
 def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
-    # equal bits answer by themselves: no change of the environment can make them less equal
+    # Equal bits settle the question: no change of the environment can make them less equal.
     if baseline.numerically_equal:
         cause = "equal to the baseline, bit for bit"
         if facts.one_run is not None:
@@ -191,10 +196,10 @@ def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
 
 
 def _data_moved(facts: Facts, baseline: Comparison) -> Decision:
-    """The entry cannot judge the code: its numbers are those of other data.
+    """Decide where the declared data moved, so that the entry cannot judge the code.
 
-    The base commit, run here with the data as it is now, tells whether the change moves the result
-    as well; where the change itself brings the data, it trains with its own and says nothing.
+    The base commit, run here with the current data, shows whether the change also moves the result.
+    Where the change itself moved the data, the base trains with its own data and shows nothing.
     """
     differs = reasons.drift(baseline, "the baseline")
     moved = reasons.moved_data_reason(facts.data_moved, by_change=facts.data_brought)
@@ -218,7 +223,10 @@ def _data_drift(facts: Facts, baseline: Comparison, cause: str) -> Decision:
 
 
 def _base_repeats(facts: Facts) -> bool:
-    """Whether two runs of the base commit agree: else it measures this machine and no change."""
+    """Return whether two runs of the base commit agree.
+
+    If they do not, the base commit measures this machine instead of the change.
+    """
     return repeat_answer(facts.base_repeat) is Answer.EQUAL
 
 
@@ -238,7 +246,7 @@ def _judged_by_entry(facts: Facts, baseline: Comparison) -> Decision:
 
 
 def _outside(facts: Facts, baseline: Comparison) -> Decision:
-    # no line of it can be the cause: only what neither the commit nor the environment holds
+    # Code and environment are unchanged. The cause must be something that neither of them contains.
     if facts.nothing_moved:
         return _environment_drift(reasons.same_code(baseline), baseline)
     cause = reasons.drift(baseline, "the baseline of this environment")
@@ -248,7 +256,7 @@ def _outside(facts: Facts, baseline: Comparison) -> Decision:
 def _in_quarantine(
     facts: Facts, baseline: Comparison, usual: Decision, rule: Quarantine
 ) -> Decision:
-    """The entry does not judge, so the base commit on this machine does: no pass is unverified."""
+    """Let the base commit, run here, judge instead of the entry: no pass is unverified (T4)."""
     words, base = reasons.quarantined(rule), facts.base_run
     if base is None:
         return replace(usual, cause=f"{usual.cause}; {words}, which excuses nothing without a run "
@@ -264,10 +272,10 @@ def _in_quarantine(
 
 
 def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
-    """The baseline cannot decide; the base commit on this very machine can, as far as it goes.
+    """Decide where the environment moved: the base commit on this machine judges as far as it can.
 
-    It cannot where software moved that a pull request may bring: the base ran with the same new
-    packages here, so that it agrees with the head says nothing of what they did.
+    It cannot judge software that moved and that a pull request may install. The base ran here with
+    the same new packages, so its agreement with the head does not show what they changed.
     """
     moved = reasons.moved_parts(baseline)
     base = facts.base_run
@@ -277,7 +285,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
             "the base commit here, either could be the cause",
             baseline,
         )
-    # a base that does not repeat itself here measures this machine and not the change
+    # A base that does not repeat its own result here measures this machine, not the change.
     if not _base_repeats(facts):
         return _environment_drift(
             f"the environment moved ({moved}) and two runs of the base commit differ here",
@@ -294,14 +302,17 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
 
 
 def _held_by_base(facts: Facts, cause: str, baseline: Comparison) -> Decision:
-    """The base commit gives the same result here, and the committed baseline another."""
+    """Decide where the base commit gives the same result here, unlike the committed baseline."""
     if facts.settings.policy.environment_drift == "fail":
         return _environment_drift(f"{cause}, but policy.environment_drift is fail", baseline)
     return within_tolerance(facts, cause)
 
 
 def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -> Decision:
-    """Base and head ran here, each in its own environment: what differs comes with the change."""
+    """Decide where base and head each ran here in their own environment.
+
+    A difference between them then comes with the change: from its environment or from its code.
+    """
     if not _base_repeats(facts):
         return _environment_drift(
             "the change uses another environment, and two runs of the base commit differ here",
@@ -311,7 +322,7 @@ def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -
         how = reasons.nearness(base)
         cause = f"the change uses another environment; {how} the base commit in its own"
         return _held_by_base(facts, cause, baseline)
-    # the base commit in the new environment tells what is the environment's and what the code's
+    # The base commit in the new environment separates the environment's effect from the code's.
     here, moved = facts.base_here, facts.base_moved
     code = moved is not None and agree(moved, facts.settings)
     if code:
@@ -329,21 +340,22 @@ def needs_base_run(
     quarantine: tuple[Quarantine, ...] = (),
     data_moved: bool = False,
 ) -> bool:
-    """Whether the outcome hangs on a run of the base commit: the environment moved, and more.
+    """Return whether the outcome depends on a run of the base commit.
 
-    `data_moved`: the declared data did, and not by the change: the base commit tells whether the
-    change moves the result as well. `own_environments`: the change brings another environment, of
-    whatever parts it may consist.
-    `quarantine` are the rules that hold for the entry: what they cover, the base commit judges.
+    `data_moved`: the declared data moved, but not by this change. The base commit then shows
+    whether the change also moves the result. `own_environments`: the change installs a different
+    environment, whatever parts of it differ. `quarantine`: the rules in force for the entry; the
+    base commit judges what they cover.
     """
     if not answer_of(baseline, settings).good and excusing(baseline, quarantine, settings):
         return True
     if data_moved and not baseline.numerically_equal:
         return True
-    # the base commit has as many ranks here as the head
+    # The base commit runs with the head's number of ranks, so it says nothing about the entry's.
     if reasons.other_ranks(baseline, settings.policy.level) and not own_environments:
         return False
-    # settled either way: equal bits need no base, and in one environment the code alone can differ
+    # Settled in both cases: equal bits need no base, and in one environment only the code can
+    # differ.
     if baseline.numerically_equal or (baseline.same_environment and not own_environments):
         return False
     decided = not baseline.comparable or inside(baseline, settings)
@@ -355,10 +367,10 @@ def _environment_drift(cause: str, baseline: Comparison) -> Decision:
 
 
 def _answers(facts: Facts) -> Answers:
-    """What each question came to, by the rules of this page: what a report shows."""
+    """Return the answer to each question, by the same rules as the decision; reports show these."""
     settings = facts.settings
     if _equals_recorded_runs(facts):
-        # that it repeats was not asked
+        # Only one run was made, so there is no answer on repeating.
         return Answers(baseline=Answer.EQUAL)
     if facts.strict_runs < PAIR:
         return Answers()
@@ -366,7 +378,7 @@ def _answers(facts: Facts) -> Answers:
         comparison.numerically_equal for comparison in facts.like_strict
     )
     if not repeats:
-        # one of two results that do not agree may well equal the baseline: that answers nothing
+        # One of two different results may well equal the baseline. That would prove nothing.
         return Answers(repeat=Answer.OUTSIDE)
     against = facts.baseline
     if facts.proposed is not None and facts.proposed.numerically_equal:

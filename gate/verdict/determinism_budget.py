@@ -1,8 +1,9 @@
-"""The state of each source of nonreproducibility of a cluster, from typed facts of the evidence.
+"""The determinism budget: the state of each source of nonreproducibility of a cluster.
 
-Nothing is read out of a sentence, and `eliminated` needs a fact that shows it. What differs from
-run to run (order of a reduction, stragglers, placement) is bounded by runs of this commit. What is
-the same in all of them (unlike hardware) no run here bounds, so it is recorded.
+Each state follows from typed facts of the evidence, never from text. `eliminated` needs a fact that
+proves it. Sources that vary from run to run (order of a reduction, stragglers, placement) are
+bounded by runs of this commit. A source that is the same in all runs (unlike hardware) is bounded
+by no run here, so it is only recorded.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from gate.system.machine import MachineFacts
 from gate.training.runs import Commit, RunMode
 from gate.verdict.verdict import ClusterSource, DeterminismBudget, SourceState, SourceStatus
 
-# parts of the environment that are the machine's and not software's
+# The parts of the environment that belong to the machine rather than to software.
 HARDWARE_PARTS: Final = ("device", "driver", "cpu", "cpu_capability")
 _ALGORITHM: Final = BY_NAME["nccl_algorithm"]
 _NCCL_ALONE: Final = re.compile(r"(?:^|,)cuda:nccl(?:,|$)")
-# several names are a list that NCCL chooses from, by size
+# Several names are a list from which NCCL chooses by message size, so only a single name pins it.
 _ONE_ALGORITHM: Final = re.compile(r"[A-Za-z]+\Z")
 DeviceKind = tuple[str, str, int, int, str]
 
@@ -37,12 +38,12 @@ class RunRanks:
 
     @property
     def one_place(self) -> bool:
-        """Whether one process computed on one device at most."""
+        """Whether a single process computed on at most one device."""
         return len(self.ranks) == 1 and len(self.devices) <= 1
 
     @property
     def kinds(self) -> frozenset[DeviceKind]:
-        """The different GPUs among those that were used."""
+        """The distinct kinds of GPU among those that were used."""
         return frozenset(
             (
                 device.name,
@@ -56,8 +57,9 @@ class RunRanks:
 
 
 def ranks_of(run: RunEvidence) -> RunRanks:
-    """Of the attestations: what the launcher said of itself counts for nothing."""
+    """Return the ranks and GPUs that attestations name; the launcher's own claims are ignored."""
     devices = {
+        # Two processes may use one GPU, so devices are counted by their UUID where it is known.
         device.uuid or f"{process.rank}/{device.index}": device
         for process in run.processes
         for device in process.devices
@@ -68,7 +70,7 @@ def ranks_of(run: RunEvidence) -> RunRanks:
 
 
 def whole_world(run: RunEvidence) -> bool:
-    """Whether ranks 0 to N-1 trained, and every rank says that there are N."""
+    """Return whether ranks 0 to N-1 trained, and every rank reports a world size of N."""
     ranks = ranks_of(run).ranks
     return ranks == tuple(range(len(ranks))) and run.environment.of_ranks("world_size") == (
         str(len(ranks)),
@@ -76,9 +78,9 @@ def whole_world(run: RunEvidence) -> bool:
 
 
 def nccl_pinned(run: RunEvidence) -> bool:
-    """Whether each rank reduces by NCCL on its GPU, and each process by one named algorithm.
+    """Return whether every rank reduces by NCCL on its GPU, with one named algorithm.
 
-    A list of algorithms, or one that is left out (`^NVLS`), leaves a choice to NCCL.
+    A list of algorithms, or an exclusion such as `^NVLS`, leaves a choice to NCCL.
     """
     groups = {rank.rank: rank.facts.get("process_group", "") for rank in run.rank_facts}
     return (
@@ -95,7 +97,7 @@ def _one_algorithm(variables: Mapping[str, str]) -> bool:
 
 
 def unlike_hardware(run: RunEvidence) -> tuple[str, ...]:
-    """The parts of the hardware in which a rank, or a GPU that one process used, is another."""
+    """Return the parts of the hardware that differ between ranks, or between a process's GPUs."""
     unlike_parts = {unlike.part for unlike in run.environment.unlike_ranks}
     parts = [part for part in HARDWARE_PARTS if part in unlike_parts]
     if "device" not in parts and len(ranks_of(run).kinds) > 1:
@@ -104,10 +106,10 @@ def unlike_hardware(run: RunEvidence) -> tuple[str, ...]:
 
 
 def one_thread(run: RunEvidence) -> bool:
-    """Whether every process computes in one thread that no load of the machine takes away or adds.
+    """Return whether every process computes in one thread, whatever the load of the machine is.
 
-    Python's own threads and workers of a DataLoader do other work beside it: with one of them, what
-    is done first may be a matter of the machine's load.
+    With dynamic threads, the load may add or remove threads. Python's own threads and DataLoader
+    workers do other work in parallel: with any of them, the order of work may depend on the load.
     """
     dynamic = (BY_NAME["omp_dynamic"], BY_NAME["mkl_dynamic"])
     return (
@@ -125,7 +127,7 @@ def one_thread(run: RunEvidence) -> bool:
     )
 
 
-# a sum of two numbers is rounded once, so it is the same in either order
+# A sum of two numbers is rounded once, so it is the same in either order.
 COMMUTING_RANKS: Final = 2
 ONE_PLACE: Final = "one process on one device"
 
@@ -137,9 +139,10 @@ def determinism_budget(
     default: Comparison | None,
     baseline: Comparison | None,
 ) -> DeterminismBudget:
-    """All five sources; `strict` and `default` compare runs of one kind of the commit.
+    """Return the states of all five sources.
 
-    `baseline` compares with the entry, which may be of another machine.
+    `strict` and `default` each compare runs of one mode of the commit under test. `baseline`
+    compares with the entry, which may come from a different machine.
     """
     runs = [run for run in evidence.runs if run.run.commit is Commit.HEAD]
     judged = evidence.runs_of(RunMode.STRICT)
@@ -160,14 +163,16 @@ def _state(source: ClusterSource, state: SourceStatus, because: str) -> SourceSt
 
 
 def _spread(*pairs: Comparison | None) -> float | None:
-    """The largest relative difference of a metric between compared runs, None where none says.
+    """Return the largest relative difference of a metric between compared runs.
 
-    Runs with equal metrics that end in another state, or took other steps, have no such figure.
+    None where no figure exists: metrics are equal but the final states differ, or step counts
+    differ.
     """
     compared = [pair for pair in pairs if pair is not None]
     worst = 0.0
     for pair in compared:
         relative = [delta.relative for delta in pair.metrics]
+        # Without common metrics and steps, no figure can bound the source.
         if pair.series or pair.step_faults or not pair.something_compared:
             return None
         if (pair.tensors and not relative) or None in relative:
@@ -179,7 +184,7 @@ def _spread(*pairs: Comparison | None) -> float | None:
 def _bounded(
     source: ClusterSource, spread: float | None, counted: int, because: str
 ) -> SourceState:
-    """By what the runs differ; where they say no number, what is known is all there is."""
+    """Return `bounded` with the spread as its figure, or `recorded` where the spread is unknown."""
     if spread is None:
         return _state(source, SourceStatus.RECORDED, f"{because}; no figure bounds it")
     return SourceState(
@@ -194,7 +199,7 @@ def _reduction(
     spread: float | None,
     counted: int,
 ) -> SourceState:
-    """Sums over ranks: in which order is up to the library, unless there is one order only."""
+    """Judge the order of sums over ranks: the library chooses it, unless only one order exists."""
     source = ClusterSource.REDUCTION
     number = len(ranks.ranks)
     if ranks.one_place:
@@ -219,7 +224,7 @@ def _all_whole(judged: Sequence[RunEvidence]) -> bool:
 def _neighbours(
     judged: Sequence[RunEvidence], ranks: RunRanks, machine: MachineFacts | None
 ) -> SourceState:
-    """Other work on the machine: what it takes away is time, unless something is chosen by that."""
+    """Judge other work on the machine: it costs time, which matters if timing decides something."""
     source = ClusterSource.NEIGHBOURS
     on_gpu = judged[0].environment.on_gpu
     if len(ranks.ranks) == 1 and not on_gpu and all(map(one_thread, judged)):
@@ -236,7 +241,7 @@ def _known_limits(run: RunEvidence) -> list[str]:
     facts = run.rank_facts[0].facts if run.rank_facts else {}
     known = []
     cpus, allowed = facts.get("cpus", ""), facts.get("allowed_cpus", "")
-    # the training's own words: what is no number is not shown
+    # The training wrote these facts, so anything but a number is not shown.
     if cpus.isdecimal() and allowed.isdecimal():
         known.append(f"{allowed[:9]} of {cpus[:9]} CPUs allowed")
     memory = facts.get("memory_limit_bytes", "")
@@ -246,7 +251,7 @@ def _known_limits(run: RunEvidence) -> list[str]:
 
 
 def _known_sharing(machine: MachineFacts | None) -> list[str]:
-    """How many GPUs of the machine are closed to other processes, or cut into slices."""
+    """Return how many GPUs of the machine are closed to other processes or cut into slices."""
     gpus = machine.gpus if machine is not None else ()
     if not gpus:
         return []
@@ -257,13 +262,13 @@ def _known_sharing(machine: MachineFacts | None) -> list[str]:
 
 
 def _workers(runs: Sequence[RunEvidence], ranks: RunRanks) -> SourceState:
-    """A number of ranks that changes: another split of each batch, and other sums."""
+    """Judge a changing number of ranks, which splits batches and adds sums differently."""
     source = ClusterSource.WORKERS
     number = len(ranks.ranks)
     if number == 1:
         return _state(source, SourceStatus.NOT_EXERCISED, "one process trained in each run")
     same = all(ranks_of(run).ranks == ranks.ranks for run in runs)
-    # one process a rank and the same steps in each is what the evidence is refused without
+    # Evidence without one process per rank, or with different steps, was already refused.
     if same and _all_whole(runs):
         because = f"the same {number} ranks trained in all {len(runs)} runs, from first to last"
         return _state(source, SourceStatus.ELIMINATED, because)
@@ -279,6 +284,7 @@ def _hardware(run: RunEvidence, ranks: RunRanks, baseline: Comparison | None) ->
     if unlike:
         because = f"ranks differ in {', '.join(unlike)}"
         return _state(source, SourceStatus.RECORDED, because)
+    # Unlike hardware between baseline and head is the same source, seen across calls.
     moved = {change.part for change in baseline.environment} if baseline is not None else set()
     parts = [part for part in HARDWARE_PARTS if part in moved]
     if parts:
@@ -296,7 +302,7 @@ def _hardware(run: RunEvidence, ranks: RunRanks, baseline: Comparison | None) ->
 def _placement(
     judged: Sequence[RunEvidence], ranks: RunRanks, spread: float | None, counted: int
 ) -> SourceState:
-    """Which rank comes last, and which rank has which GPU."""
+    """Judge which rank comes last, and which rank has which GPU."""
     source = ClusterSource.PLACEMENT
     if ranks.one_place:
         return _state(source, SourceStatus.NOT_EXERCISED, ONE_PLACE)

@@ -1,4 +1,4 @@
-"""What is to be said of where a training ran: what moved, unlike ranks, lock files."""
+"""Findings on where a training ran: what moved, which ranks are unlike, and lock files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ SHOWN_PACKAGES = 6
 
 
 def environment(baseline: Comparison | None, evidence: EvidenceSet) -> tuple[Finding, ...]:
-    """All of it, of the first strict run: where another one differs is an error."""
+    """Return all findings on the environment of the first strict run.
+
+    Strict runs in different environments are an error, so one is enough.
+    """
     run = evidence.runs_of(RunMode.STRICT)[0]
     return (
         *environment_moved(baseline),
@@ -26,7 +29,7 @@ def environment(baseline: Comparison | None, evidence: EvidenceSet) -> tuple[Fin
 
 
 def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
-    """Which parts of the environment are not the baseline's?"""
+    """Which parts of the environment differ from the baseline's?"""
     changes = baseline.environment if baseline else ()
     return tuple(
         Finding(
@@ -39,7 +42,7 @@ def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
 
 
 def packages_aside(baseline: Comparison | None) -> tuple[Finding, ...]:
-    """Which installed packages moved that do not count?"""
+    """Which installed packages moved that are ignored?"""
     moved = baseline.packages_aside if baseline else ()
     if not moved:
         return ()
@@ -52,7 +55,7 @@ def packages_aside(baseline: Comparison | None) -> tuple[Finding, ...]:
 
 
 def unlike_ranks(run: RunEvidence) -> tuple[Finding, ...]:
-    """Which ranks ran elsewhere than rank 0, and in what?"""
+    """Which ranks ran in a different environment from rank 0, and how does it differ?"""
     unlike = run.environment.unlike_ranks
     if not unlike:
         return ()
@@ -67,7 +70,7 @@ def unlike_ranks(run: RunEvidence) -> tuple[Finding, ...]:
 
 
 def _moved(change: EnvironmentChange) -> str:
-    """What moved, by name where that is known: two digests help nobody."""
+    """Return what moved, by name where it is known: two digests help nobody."""
     if not change.details:
         return f"{change.part}: {change.expected} → {change.observed}"
     named = f"{change.part}: {_first(list(change.details))}"
@@ -90,7 +93,7 @@ def unreadable_locks(evidence: EvidenceSet) -> tuple[Finding, ...]:
 
 
 def unlike_locks(evidence: EvidenceSet, run: RunEvidence) -> tuple[Finding, ...]:
-    """Which imported packages are not those that the lock files name?"""
+    """Which imported packages differ from those that the lock files name?"""
     unlike = unlike_installed(evidence.locks, run.environment)
     if not unlike:
         return ()
@@ -104,7 +107,7 @@ def unlike_locks(evidence: EvidenceSet, run: RunEvidence) -> tuple[Finding, ...]
 
 
 def brought_locks(evidence: EvidenceSet) -> tuple[Finding, ...]:
-    """Which lock files are others than the base commit's, and what do they move?"""
+    """Which lock files differ from the base commit's, and which versions do they change?"""
     if evidence.base_commit is None or not evidence.base_locks:
         return ()
     changes = changed_locks(evidence.base_locks, evidence.locks)

@@ -1,4 +1,4 @@
-"""What an outcome depends on, and what a decision says."""
+"""The facts that an outcome depends on, the rules that read them, and the decision they lead to."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from gate.verdict.verdict import Answer, Answers, Outcome, RecordedRuns
 
 
 def agree(comparison: Comparison, settings: GateSettings) -> bool:
-    """Whether two results are one by the rules of the settings."""
+    """Return whether two results count as the same under the settings."""
     return comparison.numerically_equal or (comparison.comparable and inside(comparison, settings))
 
 
 def inside(comparison: Comparison, settings: GateSettings) -> bool:
-    """Metrics within tolerance, and weights and buffers within a limit of their own.
+    """Return whether metrics are within tolerance, and weights and buffers within their own limit.
 
-    Without such a limit a tolerance of metrics lets tensors differ, since weights cannot stay equal
-    where the loss may move; without any tolerance the gate is exact. What has another type or
-    shape is another model, however near its numbers are.
+    Without a limit for tensors, a tolerance for metrics also lets tensors differ: weights cannot
+    stay equal where the loss may move. Without any tolerance, nothing may differ. A different type
+    or shape is a different model, however near its numbers are.
     """
     compare = settings.compare
     tensors_may_differ = bool(compare.tolerances)
@@ -48,15 +48,15 @@ def inside(comparison: Comparison, settings: GateSettings) -> bool:
 
 
 def repeat_answer(comparison: Comparison | None) -> Answer:
-    """What two runs of one commit come to."""
+    """Return the answer for two runs of one commit."""
     if comparison is None:
         return Answer.NOT_COMPARED
-    # no tolerance: two runs of one commit
+    # No tolerance applies between two runs of one commit.
     return Answer.EQUAL if comparison.numerically_equal else Answer.OUTSIDE
 
 
 def answer_of(comparison: Comparison | None, settings: GateSettings) -> Answer:
-    """What one comparison comes to by the rules of the settings."""
+    """Return the answer that one comparison gives under the settings."""
     if comparison is None:
         return Answer.NOT_COMPARED
     if comparison.numerically_equal:
@@ -70,7 +70,7 @@ def answer_of(comparison: Comparison | None, settings: GateSettings) -> Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EntropyDraw:
-    """A line of the training's own that draws from what no seed sets, and by which call."""
+    """A line of the training that draws from a source that no seed sets, and the call it makes."""
 
     call: str
     place: str
@@ -79,27 +79,32 @@ class EntropyDraw:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """All that an outcome depends on.
+    """All facts that an outcome depends on.
 
-    `repeat` compares the first strict run with the first of the others that differs from it, else
-    with the second; `unequal` counts those of the `strict_runs` that differ. `one_run`: there is no
-    second, since the first equals these runs of the entry. `like_strict` compares
-    the first with every other run that does the same work. `baseline` compares the first strict run
-    with the chosen entry; `other_settings` names the settings that the entry was recorded with a
-    different value of. `proposed` compares it with the entry that the pull request itself brings;
-    `base_run` and `base_repeat` compare head with base and base with base on this machine; where
-    the pull request brings an environment of its own (`own_environments`), each ran in its own, and
-    `base_here` compares head with the base commit in head's environment, `base_moved` the base
-    commit in the two. `same_code`: the entry was recorded from the very same files.
-    `nearest` is what separates the nearest entry where none can judge a run here; `provisional` is
-    the entry of this environment where it may not judge yet, and whether this run repeats it.
-    `not_finite` is the first number that is NaN or infinite, and `base_not_finite` says that the
-    base commit, run here, has one too. `quarantine` are the rules of the settings that hold for the
-    chosen entry today. `judged` is what came of a level that several seeds decide. `data_moved`
-    is how declared data moved since the entry was recorded, and `data_brought` says that the change
-    moved it; `unrepeated` is what the preprocessing command wrote differently when it ran again.
-    `resume` is what an interrupted and a resumed run came to.
-    `entropy` is the first line of a strict run that draws from what no seed sets.
+    Repeating: `repeat` compares the first strict run with the first one that differs from it, else
+    with the second. `unequal` counts how many of the `strict_runs` differ. `like_strict` compares
+    the first strict run with every other run that does the same work. `one_run`: this call made
+    only one strict run, since it equals these runs of the entry. `entropy` is the first line of a
+    strict run that draws from a source that no seed sets. `resume` is the result of interrupting
+    and resuming.
+
+    Baseline: `baseline` compares the first strict run with the chosen entry. `other_settings` are
+    training settings for which the entry has a different value. `proposed` compares with the entry
+    that the pull request itself includes. `nearest` is how the nearest entry differs where none can
+    judge a run here. `provisional` is this environment's entry if it may not judge yet, and whether
+    this run repeats it. `quarantine` are the rules in force today for the chosen entry.
+    `same_code`: the entry was recorded from exactly these files.
+
+    Base commit: `base_run` compares head with base, and `base_repeat` base with base, on this
+    machine. With `own_environments`, the pull request installs its own environment and each commit
+    ran in its own. `base_here` then compares head with base in head's environment, and `base_moved`
+    compares base in both environments.
+
+    Data and numbers: `data_moved` is how declared data moved since the entry was recorded, and
+    `data_brought` says that this change moved it. `unrepeated` is what preprocessing wrote
+    differently the second time. `not_finite` is the first NaN or infinity; `base_not_finite` says
+    that the base commit, run here, has one too. `judged` is the result of a level that needs
+    several seeds.
     """
 
     settings: GateSettings
@@ -135,21 +140,21 @@ class Facts:
 
     @property
     def nothing_moved(self) -> bool:
-        """Whether neither the code nor the environment is another than the baseline's."""
+        """Whether both code and environment are the baseline's."""
         same_environment = self.baseline is not None and self.baseline.same_environment
         return self.same_code and same_environment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """An outcome, whether it passes, the one sentence that says why, and each question's answer.
+    """An outcome, whether it passes, one sentence why, and the answer to each question.
 
-    `over_budget` tells that nothing but the price of determinism keeps it from passing,
-    `missed_threshold` that nothing but a threshold does, `by_chance` that nothing but a draw of
-    entropy does. `level` is what was reached. `decided`
-    is the comparison that the outcome rests on: what a diagnosis is made of. `excused` tells that
-    a quarantine left the judgement to the base commit, and that it agrees. `other_training`: the
-    entry was recorded under other settings, which the base commit, run under these, does not show.
+    Three fields name a single reason that keeps the result from passing: `over_budget` (the cost of
+    determinism), `missed_threshold` (a threshold) and `by_chance` (a draw of entropy). `level` is
+    the level that was reached. `decided` is the comparison that the outcome rests on; the diagnosis
+    starts from it. `excused`: a quarantine left the judgement to the base commit, and the base
+    commit agrees. `other_training`: the entry was recorded under different settings. The base
+    commit, run under today's settings, cannot show that.
     """
 
     outcome: Outcome
@@ -166,19 +171,19 @@ class Decision:
 
 
 def failed(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
-    """A decision that does not pass."""
+    """Return a decision that does not pass."""
     return Decision(outcome=outcome, passes=False, cause=cause, decided=decided)
 
 
 def passed(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
-    """A decision that passes."""
+    """Return a decision that passes."""
     return Decision(outcome=outcome, passes=True, cause=cause, decided=decided)
 
 
 def within_tolerance(facts: Facts, cause: str) -> Decision:
-    """Within tolerance, by the baseline or by the base commit that ran here."""
+    """Return the decision for a result within tolerance of the baseline, or of the base run."""
     decided = facts.base_run or facts.baseline
-    # the outcome keeps its name: it is the policy that refuses, and a reader should see that
+    # The outcome keeps its name, so that a reader sees that the policy refuses it.
     if facts.settings.policy.require_bitwise:
         cause = f"{cause}, but the policy requires equal bits"
         return failed(Outcome.WITHIN_TOLERANCE, cause, decided)

@@ -1,8 +1,8 @@
-"""Which of the eight failure modes typed facts prove: one total table, and a pure function.
+"""Map typed facts to one of the eight failure modes: one total table, and a pure function.
 
-`docs/runbooks.md` has the same table for readers. A class of cause says something else where two
-runs of one commit differ than where runs agree and the result moved: there a random draw that
-changed is no nondeterminism. Where two modes fit, or none is proven, it is `none`.
+`docs/runbooks.md` has the same table for readers. A class of cause has two meanings. Where two runs
+of one commit differ, a random draw is nondeterminism. Where runs agree and the result moved, a
+changed draw is not. If two modes fit, or none is proven, the mode is `none`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from gate.verdict.override_findings import ENTROPY_DRAWN
 from gate.verdict.verdict import FailureMode, Outcome, Verdict
 
 _NONE: Final = FailureMode.NONE
-# class: (two runs of one commit differ, they agree and the result is another one)
+# Each value is (mode where two runs of one commit differ, mode where they agree but the result is
+# different).
 BY_CLASS: Final[Mapping[CauseClass, tuple[FailureMode, FailureMode]]] = MappingProxyType(
     {
         CauseClass.ENVIRONMENT: (_NONE, _NONE),
@@ -30,7 +31,7 @@ BY_CLASS: Final[Mapping[CauseClass, tuple[FailureMode, FailureMode]]] = MappingP
         CauseClass.RANDOM_STATE: (FailureMode.RANDOM, _NONE),
         CauseClass.UNINITIALISED_MEMORY: (FailureMode.OPERATOR, _NONE),
         CauseClass.OPERATOR: (FailureMode.OPERATOR, _NONE),
-        # of the script's own threads, or inside an operator: nothing tells which
+        # The race may be in the script's own threads or inside an operator. No fact shows which.
         CauseClass.THREAD_RACE: (_NONE, _NONE),
         CauseClass.KERNEL: (FailureMode.OPERATOR, _NONE),
         CauseClass.PRECISION: (FailureMode.ARITHMETIC, FailureMode.ARITHMETIC),
@@ -42,7 +43,7 @@ BY_CLASS: Final[Mapping[CauseClass, tuple[FailureMode, FailureMode]]] = MappingP
         CauseClass.CODE: (_NONE, _NONE),
     }
 )
-# what an outcome proves by itself
+# These outcomes prove a mode without a diagnosis.
 BY_OUTCOME: Final[Mapping[Outcome, FailureMode]] = MappingProxyType(
     {
         Outcome.DATA_DRIFT: FailureMode.DATA,
@@ -50,30 +51,30 @@ BY_OUTCOME: Final[Mapping[Outcome, FailureMode]] = MappingProxyType(
         Outcome.RESUME_DIFFERS: FailureMode.CHECKPOINT,
     }
 )
-# parts that an image or a package manager brings; the driver's libraries come with the driver
+# Parts that an image or a package manager installs. The driver's libraries come with the driver.
 INSTALLED: Final = SOFTWARE_PARTS | {"driver"}
-# one commit may come to two of these by no change of the repository or of the machine
+# One commit may get two of these without any change of the repository or the machine.
 FLAKES: Final = frozenset((Outcome.ERROR, Outcome.NONDETERMINISTIC))
 
 
 def with_failure_mode(verdict: Verdict, *, passed_before: bool = False) -> Verdict:
-    """The verdict with its failure mode, and with the page that says what to do about it."""
+    """Return the verdict with its failure mode and the page that says what to do about it."""
     mode = failure_mode(verdict, passed_before=passed_before)
     return verdict.model_copy(update={"failure_mode": mode, "runbook": runbook(mode)})
 
 
 def runbook(mode: FailureMode) -> str:
-    """Where the runbook of a mode is, in this project's repository; empty for `none`."""
+    """Return the path of a mode's runbook in this project's repository; "" for `none`."""
     return "" if mode is _NONE else f"docs/runbooks.md#{mode.value.lower()}"
 
 
 def failure_mode(verdict: Verdict, *, passed_before: bool = False) -> FailureMode:
-    """The mode that the facts of a verdict prove; `none` for a pass.
+    """Return the failure mode that the facts of a verdict prove; `none` for a pass.
 
-    `passed_before`: the history has a pass of the same commit, in the same environment where this
-    verdict came as far as to have one.
+    `passed_before`: the history has a pass of the same commit. If this verdict has an environment,
+    that pass was in the same one.
     """
-    # a price or a threshold stopped it: the result itself is a good one
+    # Only the cost or a threshold stopped it: the result itself is good.
     if verdict.passes or verdict.held_back:
         return _NONE
     proven = _proven(verdict)
@@ -84,13 +85,13 @@ def failure_mode(verdict: Verdict, *, passed_before: bool = False) -> FailureMod
 
 def _proven(verdict: Verdict) -> FailureMode:
     outcome = verdict.outcome
-    # a draw that no seed sets, and nothing else, kept this result from passing
+    # Only a draw that no seed sets kept this result from passing.
     if any(finding.code == ENTROPY_DRAWN for finding in verdict.findings):
         return FailureMode.RANDOM
     if outcome in BY_OUTCOME:
         return BY_OUTCOME[outcome]
     if outcome is Outcome.NONDETERMINISTIC:
-        # the preprocessing command wrote other data when it ran again
+        # Preprocessing wrote different data the second time.
         return FailureMode.DATA if verdict.unrepeated is not None else _of_class(verdict, 0)
     if outcome is Outcome.ENVIRONMENT_DRIFT:
         return _of_environment(verdict)
@@ -105,10 +106,10 @@ def _of_class(verdict: Verdict, column: int) -> FailureMode:
 
 
 def _of_environment(verdict: Verdict) -> FailureMode:
-    """One commit on one machine with two results is a flake; else the base commit has to show it.
+    """Return the mode of an environment drift.
 
-    Only where it gives the same result here, and nothing but what is installed moved, is that the
-    cause.
+    Two results of one commit on one machine are a flake. Otherwise the base commit has to give the
+    same result here, and only installed parts may have moved. Then the libraries are the cause.
     """
     if verdict.nothing_moved:
         cause_class = _of_class(verdict, 1)

@@ -1,4 +1,7 @@
-"""Small rules, one question each: what a reader should know beside the outcome."""
+"""Findings: what a reader should know beside the outcome.
+
+Each function answers the question in its docstring, and returns () where there is nothing to say.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ SHOWN_FILES = 5
 SHOWN_PACKAGES = 6
 
 SHOWN_PARAMETERS = 3
-# of a training with one model its number says nothing
+# The prefix of the only model's parameters. With one model its number says nothing.
 ONLY_MODEL = "model/0/"
 
 MAX_WEAKER = 5
@@ -35,12 +38,12 @@ WITHOUT = {
 
 
 def warning(code: str, *, message: str, remedy: str) -> tuple[Finding, ...]:
-    """One finding that a reader should act on."""
+    """Return a single finding that a reader should act on."""
     return (Finding(code=code, severity=Severity.WARNING, message=message, remedy=remedy),)
 
 
 def notice(code: str, *, message: str, remedy: str = "") -> tuple[Finding, ...]:
-    """One finding that is worth knowing."""
+    """Return a single finding that is worth knowing."""
     return (Finding(code=code, severity=Severity.NOTICE, message=message, remedy=remedy),)
 
 
@@ -58,7 +61,7 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
 
 
 def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
-    """Did a run fail only while another one went beside it?"""
+    """Did a run fail only while a different run was running beside it?"""
     records = [run.run for run in evidence.runs if run.run.failed_beside]
     if not records:
         return ()
@@ -77,7 +80,7 @@ def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
 def beside_the_verdict(
     evidence: EvidenceSet, checkpoint: str | None, history_problem: str
 ) -> tuple[Finding, ...]:
-    """Is anything missing that readers find beside the verdict: in the package, in the history?"""
+    """Is anything missing that belongs to the verdict, in the package or in the history?"""
     return (*not_packed(evidence, checkpoint), *history(history_problem))
 
 
@@ -94,7 +97,7 @@ def not_packed(evidence: EvidenceSet, checkpoint: str | None) -> tuple[Finding, 
 
 
 def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Finding, ...]:
-    """Does the checkpoint lack a part that this training used, so that no resume is exact?"""
+    """Does the checkpoint lack state that this training used, so that no resume is exact?"""
     resumability = run.resumability
     if resumability is None or not resumability.lacks or checkpoint is None:
         return ()
@@ -130,7 +133,7 @@ def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Fin
 
 
 def checkpoint_overwritten(run: RunEvidence, checkpoint: str | None) -> tuple[Finding, ...]:
-    """Does a kill inside the save leave no checkpoint, since it writes over the last one?"""
+    """Does the script save over its last checkpoint, so that a kill during the save leaves none?"""
     resumability = run.resumability
     if resumability is None or not resumability.overwritten or checkpoint is None:
         return ()
@@ -194,8 +197,9 @@ def device_groups(used: Isolation) -> tuple[Finding, ...]:
 def changed_by_pull_request(paths: tuple[str, ...], new_baseline: str) -> tuple[Finding, ...]:
     """Does the pull request change the policy files?
 
-    `new_baseline` is that of the pull request where its own run reproduces it, or empty: that one
-    decided, by the base commit's policy.
+    `new_baseline` is the pull request's baseline where its own run reproduces it, else "". Only
+    that one decided, because the base commit's policy allows it; everything else came from the base
+    (T2).
     """
     return tuple(_changed(path, decided=path == new_baseline) for path in paths)
 
@@ -220,7 +224,7 @@ def trained_all_the_same(why: str) -> tuple[Finding, ...]:
 
 
 def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding, ...]:
-    """Did the pull request have to bring its own settings, because the base has none?"""
+    """Did the pull request have to use its own settings, because the base has none?"""
     if not pull_request or settings_from == "base":
         return ()
     return warning(
@@ -231,7 +235,7 @@ def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding,
 
 
 def history(problem: str) -> tuple[Finding, ...]:
-    """Could earlier runs be shown, where the settings ask for them?"""
+    """Could earlier runs not be shown, although the settings ask for them?"""
     if not problem:
         return ()
     return (
@@ -257,7 +261,7 @@ def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:
 
 
 def ended_early(run: RunEvidence, max_steps: int) -> tuple[Finding, ...]:
-    """Did the script end by itself before the steps that were asked for?"""
+    """Did the script end by itself before it reached the number of steps that was asked for?"""
     if len(run.steps) >= max_steps:
         return ()
     return notice(
@@ -269,7 +273,7 @@ def ended_early(run: RunEvidence, max_steps: int) -> tuple[Finding, ...]:
 
 
 def replicas_differ(run: RunEvidence) -> tuple[Finding, ...]:
-    """After which step do ranks have different weights that are meant to be equal?"""
+    """Do ranks have different weights that are meant to be equal, and after which step?"""
     drift = run.replica_drift
     if drift is None:
         return ()
@@ -315,7 +319,7 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
 
 
 def budget_not_applied(settings: CostSettings, *, priced: bool) -> tuple[Finding, ...]:
-    """Is there a budget for what determinism costs, and no measurement to hold against it?"""
+    """Is there a budget for the cost of determinism, but no measurement to compare with it?"""
     if priced or settings.budget_percent is None:
         return ()
     return notice(
@@ -329,7 +333,7 @@ def budget_not_applied(settings: CostSettings, *, priced: bool) -> tuple[Finding
 
 def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     """Are all numbers equal, but not the fingerprints behind them?"""
-    # where numbers differ the diagnosis says more: this is for what nothing else would show
+    # Where numbers differ, the diagnosis says more. This finding is for what nothing else shows.
     if not repeat.numerically_equal or not repeat.fingerprints:
         return ()
     differing = [
@@ -348,6 +352,7 @@ def imported_runs(*, imported: bool, from_fork: bool) -> tuple[Finding, ...]:
     """Does the verdict depend on runs that another job made?"""
     if not imported:
         return ()
+    # A fork's author controls the workflow that made the runs, so its numbers prove even less.
     whose = ", in a workflow that the fork's author may have changed" if from_fork else ""
     return (
         Finding(
@@ -404,7 +409,7 @@ def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
 
 
 def isolation(used: Isolation) -> tuple[Finding, ...]:
-    """Did the training run under the gate's own account, or with a way out to the network?"""
+    """Did the training run under the gate's own account, or with access to the network?"""
     if used.job is not None:
         return notice(
             "job-isolation",
@@ -431,12 +436,12 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
 
 
 def writable_paths(used: Isolation) -> tuple[Finding, ...]:
-    """Could one run have passed data to the next through a path that it can write?"""
-    # a search that was cut off proves nothing
+    """Could one run have passed data to the next one through a path that it can write to?"""
+    # A search that was cut off has not proved that there are no such paths.
     if not used.writable_paths and not used.paths_uncounted:
         return ()
     shown = used.writable_paths[:SHOWN_FILES]
-    # anybody may have chosen a file's name: it is shown as ASCII
+    # Anybody may have chosen the file's name, so it is shown as ASCII.
     names = ", ".join(map(ascii, map(str, shown))) + (
         ", ..." if len(shown) < len(used.writable_paths) or used.paths_uncounted else ""
     )
@@ -464,7 +469,7 @@ def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
 
 
 def moved_data(facts: Facts) -> tuple[Finding, ...]:
-    """Which declared data is not what the baseline was recorded with?"""
+    """Which declared data differs from what the baseline was recorded with?"""
     remedy = (
         "This change introduces it: review the data as you review code."
         if facts.data_brought
@@ -484,7 +489,7 @@ def moved_data(facts: Facts) -> tuple[Finding, ...]:
 def baseline_facts(
     entry: BaselineEntry, age_days: int, *, stale_after_days: int, from_base: bool
 ) -> BaselineFacts:
-    """What a report says about the entry that was used."""
+    """Return what a report says about the entry that was used."""
     return BaselineFacts(
         commit=entry.commit,
         recorded_at=entry.recorded_at,
@@ -505,8 +510,8 @@ def baseline_facts(
 
 
 def not_exercised(run: RunEvidence) -> tuple[str, ...]:
-    """What a green check does not cover."""
-    # said on every verdict: a green check is about these steps on this machine
+    """Return what a green check does not cover."""
+    # Every verdict says this: a green check covers only these steps on this machine.
     sentences = [f"anything after step {len(run.steps)}", "any other machine or driver"]
     if not run.environment.on_gpu:
         sentences.append("GPU kernels: the training ran on the CPU")

@@ -1,4 +1,4 @@
-"""What earlier runs of a gate came to, as JSON Lines."""
+"""The history of a gate: what its earlier runs gave, as JSON Lines. It is informational only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gate.verdict.verdict import FailureMode, Outcome
 HISTORY_SCHEMA: Final = "repro-gate.history/2"
 HISTORY_BRANCH: Final = "repro-gate-history"
 MAX_HISTORY_LINES: Final = 200
-# four names of 60 characters outside of ASCII, escaped, are 720 bytes each
+# A non-ASCII character takes up to 12 bytes when escaped, so four names of 60 take 720 each.
 MAX_HISTORY_LINE_BYTES: Final = 4000
 MAX_HISTORY_BYTES: Final = MAX_HISTORY_LINES * MAX_HISTORY_LINE_BYTES
 Name = Annotated[str, Field(max_length=60)]
@@ -26,9 +26,9 @@ Seconds = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
 
 
 class _Line(Document):
-    """What every line says of itself.
+    """The fields that every line has.
 
-    `run_id` names the job that wrote it, empty where none is known.
+    `run_id` names the job that wrote the line, empty where unknown.
     """
 
     schema_version: Literal["repro-gate.history/2"] = HISTORY_SCHEMA
@@ -39,20 +39,23 @@ class _Line(Document):
 
 
 class HistoryLine(_Line):
-    """A verdict: a line of the history.
+    """A line of the history for one verdict.
 
-    `author` is who started the job, `runner` the machine, `environment` 16 digits of the digest of
-    every part of the environment. `cancelled`: the call was stopped before it had a verdict, and
-    `outcome` is that of an error. None, wherever it stands, is "not measured here".
+    None in any field means "not measured here". `author` started the job. `runner` is the machine.
+    `environment` is the first 16 hexadecimal digits of the digest over all parts of the
+    environment. `cancelled`: the call was stopped before it had a verdict, and `outcome` is an
+    error.
 
-    `strict_runs` is how many strict runs there were, 0 where an entry of the baseline answered
-    alone. `digests_equal`: every captured tensor of two strict runs is the same. `metric` is the
-    main metric and `last` its last value in decimal, empty where none was recorded; `spread` is
-    the largest relative difference of any metric between strict runs. `uncovered_operators` counts
-    those without a deterministic kernel. `data_verified`: every byte of the declared data was
-    hashed, and is what the baseline has. `step_seconds` is a step of a strict run, the median;
-    `training_seconds` the time in which a run was going, `seconds` that from the start of the call
-    to the verdict. `cost_ratio` is the step time in strict mode over that in default mode.
+    `strict_runs` is the number of strict runs, 0 where a baseline entry answered without a run.
+    `digests_equal`: every captured tensor of two strict runs is equal. `metric` is the main metric
+    and `last` its last value in decimal, empty where none was recorded. `spread` is the largest
+    relative difference of any metric between strict runs. `uncovered_operators` counts operators
+    without a deterministic kernel. `data_verified`: every byte of the declared data was hashed and
+    matches the baseline.
+
+    `step_seconds` is the median time of a step of a strict run. `training_seconds` is the time
+    during which a run was going, and `seconds` the time from the start of the call to the verdict.
+    `cost_ratio` is the step time in strict mode divided by the step time in default mode.
     """
 
     kind: Literal["verdict"] = "verdict"
@@ -80,9 +83,9 @@ class HistoryLine(_Line):
 
 
 class RollbackLine(_Line):
-    """A rollback: a line of the history; `commit` is empty where no package was taken.
+    """A line of the history for one rollback; `commit` is empty where no package was chosen.
 
-    `succeeded`: its package verified and its model was handed out. `seconds` is how long that took.
+    `succeeded`: the package verified and its model was handed out. `seconds` is the time it took.
     """
 
     kind: Literal["rollback"] = "rollback"
@@ -95,32 +98,32 @@ AnyLine = Annotated[HistoryLine | RollbackLine, Field(discriminator="kind")]
 
 
 def line_bytes(line: HistoryLine | RollbackLine) -> bytes:
-    """A line without its line end: canonical JSON without what was not measured."""
+    """Return a line without its line end: canonical JSON without fields that were not measured."""
     return canonical_json(line.model_dump(mode="json", exclude_none=True))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """The lines that could be read, the oldest first; `problem` says what could not."""
+    """The readable lines, oldest first; `problem` says what could not be read."""
 
     lines: tuple[HistoryLine, ...] = ()
     problem: str = ""
 
 
 def history_file(gate_id: str) -> str:
-    """The name of a gate's history on its branch."""
+    """Return the name of a gate's history file on the history branch."""
     return f"{gate_id}.jsonl"
 
 
 def badge_file(gate_id: str) -> str:
-    """The name of a gate's badge on the same branch."""
+    """Return the name of a gate's badge file on the history branch."""
     return f"{gate_id}.badge.json"
 
 
 def read_history(data: bytes, source: str) -> History:
-    """The last 200 lines; those that are no line of a history are counted in `problem`.
+    """Return the last `MAX_HISTORY_LINES` lines; `problem` counts the unreadable ones.
 
-    Raises `DocumentError` for a file that is larger than 200 of the longest lines.
+    Raises `DocumentError` for a file that is longer than that number of the longest lines.
     """
     if len(data) > MAX_HISTORY_BYTES:
         raise DocumentError(
@@ -135,7 +138,8 @@ def read_history(data: bytes, source: str) -> History:
     for row in rows:
         try:
             line = read_document(HistoryLine, row, source, max_bytes=MAX_HISTORY_LINE_BYTES)
-        # of another version, or by another hand: the others still tell something
+        # A line of a different version, or one written by hand. The remaining lines are still
+        # useful.
         except DocumentError:
             continue
         lines.append(line)
@@ -145,13 +149,14 @@ def read_history(data: bytes, source: str) -> History:
 
 
 def with_line(data: bytes, line: HistoryLine) -> bytes:
-    """A history file with one more line at its end; what is too old or too long is dropped.
+    """Return a history file with one more line at its end, without lines that are too old or long.
 
-    The lines that are there are not parsed, since the writer holds a token. A line that is there
-    already is not written twice.
+    Existing lines are not parsed, because this process holds a token (T5). A line that is already
+    there is not written again.
     """
     new = line_bytes(line)
-    # all of ours are ASCII: the API takes text, and one foreign byte would stop every later line
+    # The gate writes only ASCII lines. The API takes text, so one foreign byte would block every
+    # later line.
     kept = [
         row
         for row in data.splitlines()

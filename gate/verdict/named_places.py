@@ -1,8 +1,8 @@
-"""Lines of code that a verdict states as a fact, and those that only a run names.
+"""Distinguish lines that a verdict states as fact from lines that only the run names.
 
-Which line drew, seeded or raised is what a training says of itself, and a training may name any.
-A line of the exported commit's Python is said as it is: a reader who looks there sees whether it is
-so. Any other place is what the run names, in each text of the verdict, wherever it was made.
+Which line drew, seeded or raised is a claim by the training, which may name any line. A line of
+Python in the exported commit is stated as it is: a reader who looks there can check it. Any other
+place is worded as `a line that the run names`, in every text of the verdict.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gate.diagnosis.diagnosis import CodePlace
 from gate.evidence.trace import TraceFinding
 from gate.verdict.verdict import Verdict
 
-# the parts that speak of what the runs report
+# The fields that contain what the runs report.
 SPEAKING: Final = ("cause", "findings", "diagnosis", "next_steps", "not_finite")
-# names and commands are no sentences, and a place by itself is asked for where it is used
+# Names and commands are no sentences. A bare place is checked where it is used.
 SILENT: Final = frozenset(("code", "code_place", "command", "file", "kind", "run", "changed"))
 MOST_OF_A_TEXT: Final = 1000
 IN_PYTHON: Final = r"[^\s`'\"(),;:]{1,300}\.py:\d{1,9}"
@@ -27,9 +27,9 @@ NO_WORD_BEFORE, NO_NUMBER_BEHIND = r"(?<![^\s`'\"(),;:])", r"(?!\d)"
 
 
 def with_named_places(verdict: Verdict, lines: Mapping[str, int]) -> Verdict:
-    """The same verdict, in which a place that the commit does not hold is what the run names.
+    """Return the verdict with each place outside the commit marked as named by the run.
 
-    `lines` are the Python files of the commit, with how many lines each has.
+    `lines` maps each Python file of the commit to its number of lines.
     """
     words = _Words(verdict, lines)
     update = {name: words.of(getattr(verdict, name)) for name in SPEAKING}
@@ -40,16 +40,17 @@ class _Words:
     def __init__(self, verdict: Verdict, lines: Mapping[str, int]) -> None:
         self._workdir, self._lines = verdict.workdir, lines
         hunks = verdict.change.hunks if verdict.change is not None else ()
-        # from git, and by their paths in the repository
+        # These places come from git, so they are trusted. Their paths are relative to the
+        # repository.
         self._of_git = {f"{hunk.file}:{line}" for hunk in hunks for line in (hunk.first, hunk.last)}
         others = sorted({f"{place.file}:{place.line}" for place in _places(verdict)}, key=len)
         any_of = "|".join((*map(re.escape, reversed(others)), IN_PYTHON))
         self._pattern = re.compile(f"{NO_WORD_BEFORE}(?:{any_of}){NO_NUMBER_BEHIND}")
 
     def of(self, value: object) -> object:
-        """With the places in its sentences, all the way down."""
+        """Return the value with the places in all its sentences marked, recursively."""
         if isinstance(value, str):
-            # an enumeration's word is no sentence, and a text of a trace has a limit
+            # A member of an enumeration is a str too, but no sentence.
             return self._sentence(value) if type(value) is str else value
         if isinstance(value, tuple):
             return tuple(map(self.of, value))
@@ -58,7 +59,7 @@ class _Words:
         names = type(value).model_fields.keys() - SILENT
         update = {name: self.of(getattr(value, name)) for name in names}
         if isinstance(value, TraceFinding) and not self._held(value.file, value.line):
-            # its sentence names the place; by itself it would stand there as a fact
+            # The sentence names the place with its mark. A bare place would read as a fact.
             update |= {"file": "", "line": 0}
         return value.model_copy(update=update)
 
@@ -77,7 +78,7 @@ class _Words:
 
 
 def _places(verdict: Verdict) -> Iterator[CodePlace]:
-    """Those that a record holds by file and line, whatever the file is called."""
+    """Yield the places that records contain as file and line, whatever the file's name is."""
     every = [finding.code_place for finding in verdict.findings]
     if verdict.diagnosis is not None:
         every += [suspect.code_place for suspect in verdict.diagnosis.suspects]

@@ -1,4 +1,4 @@
-"""What a person should do next, for each outcome: the cause first, then what may be accepted."""
+"""What a person should do next for each outcome: fix the cause first, then accept a result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SHORT_COMMIT = 12
 FEW_PINS = 3
 SAVE_LINES = "docs/resume.md has the lines to copy."
 RESUME_LIST = "See docs/resume.md for what a checkpoint has to hold and in which order to load it."
-# what a pair, or a file beside code, leaves open
+# What the reader should know where the change shown is not the only candidate.
 OPEN: Final = {
     HowKnown.EITHER: "Each may be the cause; other changes are not ruled out.",
     HowKnown.EITHER_OF_ALL: "Either may be the cause.",
@@ -62,17 +62,19 @@ LOOK = "Find out what this change does to the training, and undo it."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReaderPlace:
-    """Where the reader stands: files and commits as they can be named there.
+    """Where the reader is: files and commits as the reader can name them.
 
-    `baseline` is the path of the entry in the repository. `on_runner`: the output folder is gone
-    when the job has ended, but for what the workflow uploads. `run` is the number of the workflow
-    run that those are in, empty where there is none; `artifact` is what the workflow calls the
-    upload, empty for the usual name. `not_its_own`: the base commit gives the same result here, so
-    this pull request did not move it. `change` is what of it is shown first. `pins` are packages
-    as they were, `name==version`. `missed`: a threshold is, which no new baseline cures.
-    `recorded_from` is the commit of the entry, empty where it is the one that was trained.
-    `renamed` is how many tensors have other names, where nothing but names differs. `preprocessed`:
-    all the data that moved is what the preprocessing wrote.
+    `config`, `out` and `baseline` are paths of the settings file, the output folder and the entry.
+    `on_runner`: the output folder is gone after the job, except for what the workflow uploads.
+    `run` is the id of the workflow run with these artifacts, empty where there is none. `artifact`
+    is the name of the upload, empty for the usual one.
+
+    `change` is the part of the change that is shown first. `not_its_own`: the base commit gives the
+    same result here, so this pull request did not move it. `pins` are packages at their former
+    version, `name==version`. `missed`: a threshold is missed, which no new baseline fixes.
+    `recorded_from` is the commit of the entry, empty if it is the one that was trained. `renamed`
+    is the number of renamed tensors where nothing but names differs. `preprocessed`: the only data
+    that moved is the output of preprocessing.
     """
 
     config: str
@@ -92,14 +94,14 @@ class ReaderPlace:
 
 
 def reader_place(request: GateRequest, proposed: str = "") -> ReaderPlace:
-    """The place that a request's reports are read at; `proposed` is the proposed entry's file."""
+    """Return where a request's reports are read; `proposed` is the proposed entry's file."""
     return ReaderPlace(
         config=request.repository_path(request.config_name),
         out=OUTPUT_FOLDER if request.out == request.top / OUTPUT_FOLDER else str(request.shown_out),
         baseline=f"{request.repository_path(request.settings.baseline.path)}/{proposed}",
         base_commit=request.base_commit or "",
         on_runner=request.on_runner,
-        # .../actions/runs/4711
+        # The URL of a workflow run ends with its id: .../actions/runs/4711
         run=request.run_url.rpartition("/")[2] if request.on_runner else "",
         artifact=request.artifact,
     )
@@ -114,29 +116,30 @@ def next_steps(
     proposed: bool = True,
     diagnosis: Diagnosis | None = None,
 ) -> tuple[NextStep, ...]:
-    """The steps, in the order in which they should be tried; after a pass only a look.
+    """Return the steps in the order in which to try them; a pass needs at most a review.
 
-    `proposed` says whether this call proposed a baseline that could be accepted.
+    `proposed`: this call proposed a baseline that could be accepted.
     """
     if passes:
         return _after_pass(outcome)
+    # The result is fine, so only the cost of determinism needs work.
     if over_budget:
         return (_step("See which setting costs it:", f"repro-gate cost --attribute{_at(place)}"),)
     steps = _STEPS[outcome](place, diagnosis)
-    # never tell somebody to commit a file that this call did not write
+    # Never tell somebody to commit a file that this call did not write.
     offered = tuple(step for step in steps if (proposed and not place.missed) or not step.accepts)
     return (*offered, _step(OTHER_THRESHOLD)) if place.missed else offered
 
 
 def where_nothing_moved(place: ReaderPlace) -> tuple[NextStep, ...]:
-    """What to do where neither the code nor the environment is another than the baseline's."""
+    """Return the steps where both code and environment are the baseline's."""
     return _step(LOOK_OUTSIDE), *_accept(place, INTENDED, "new data or hardware", own=True)
 
 
 def where_provisional(
     place: ReaderPlace, *, repeated: bool, proposed: bool
 ) -> tuple[NextStep, ...]:
-    """What to do where the entry is far from its peers; `repeated`: this run gives its bits."""
+    """Return the steps for an entry far from its peers; `repeated`: this run gives its bits."""
     steps = [_step(LOOK_AT_ENTRY)]
     if proposed:
         when = "To confirm the entry" if repeated else "To record this result in its place"
@@ -146,32 +149,32 @@ def where_provisional(
 
 
 def where_preprocessing_differs() -> tuple[NextStep, ...]:
-    """What to do where the preprocessing command wrote other data when it ran again."""
+    """Return the step where preprocessing wrote different data the second time."""
     return (_step(REPEAT_PREPROCESSING),)
 
 
 def where_settings_differ(
     place: ReaderPlace, settings: tuple[OtherSetting, ...], *, proposed: bool
 ) -> tuple[NextStep, ...]:
-    """What to do where the entry was recorded with other settings of the training."""
+    """Return the steps where the entry was recorded with different training settings."""
     undo = _step(f"{UNINTENDED}: undo the change to {settings_words(settings)}.")
     return (undo, *_accept(place, INTENDED, "new settings")) if proposed else (undo,)
 
 
 def after_missed_threshold() -> tuple[NextStep, ...]:
-    """What to do where a threshold is missed: no new baseline helps there."""
+    """Return the steps for a missed threshold, which no new baseline fixes."""
     return _step(_look(None)), _step(OTHER_THRESHOLD)
 
 
 def after_entropy(call: str, place: str) -> tuple[NextStep, ...]:
-    """What to do where a draw of entropy stops a pass: a new baseline would be drawn as well."""
+    """Return the step where a draw of entropy stops a pass: a new baseline would be random too."""
     return (_step(f"Seed the draw from {call} in {place} with a constant, or remove it."),)
 
 
 def where_not_finite(
     place: ReaderPlace, result: NotFiniteResult, *, own_settings: bool
 ) -> tuple[NextStep, ...]:
-    """What to do about NaN and infinity; `own_settings`: those of this very commit decide."""
+    """Return the steps for NaN or infinity; `own_settings`: this commit's own settings decide."""
     change = place.change
     steps = []
     if result.starts_differ:
@@ -183,6 +186,7 @@ def where_not_finite(
     else:
         steps.append(_step(f"{LOOK_FOR_NAN} {NO_ENTRY}"))
         steps += _with_a_base(place)
+    # Only a tensor may be meant to contain NaN or infinity; a metric never is.
     if result.number.step is None:
         where = "repro-gate.yml" if own_settings else "repro-gate.yml of the base branch"
         steps.append(
@@ -195,11 +199,11 @@ def where_not_finite(
 
 
 def _allowing(number: NotFinite) -> str:
-    """The lines of the settings that let these tensors hold what they do."""
+    """Return the lines of settings that let these tensors contain NaN or infinity."""
     lines = ["compare:", "  allow_not_finite:"]
     for name in (number.name, *number.others):
         rule = f"    - {{pattern: {json.dumps(name)}, reason: a constant mask or bound}}"
-        # half of a block would be another one
+        # Half a block of YAML would mean something different, so it ends with a whole line.
         if sum(map(len, (*lines, rule))) > MAX_LINES_LENGTH:
             break
         lines.append(rule)
@@ -209,7 +213,7 @@ def _allowing(number: NotFinite) -> str:
 def _after_pass(outcome: Outcome) -> tuple[NextStep, ...]:
     if outcome is Outcome.BASELINE_CHANGE:
         return (_step(REVIEW),)
-    # it passes at the functional level: the next change would be compared with an old result
+    # It passes at a lower level. The next change would be compared with an outdated result.
     drifted = outcome in DRIFTS
     return (_step(ANOTHER_RESULT),) if drifted else ()
 
@@ -219,23 +223,24 @@ def _step(text: str, command: str = "", *, accepts: bool = False) -> NextStep:
 
 
 def _at(place: ReaderPlace) -> str:
-    """The option for the settings file, with a blank before it; nothing for the default."""
+    """Return the option for the settings file, with a leading space; "" for the default."""
     return "" if place.config == FILE_NAME else f" --config {shlex.quote(place.config)}"
 
 
 def _accept(
     place: ReaderPlace, when: str, reason: str, *, own: bool = False
 ) -> tuple[NextStep, ...]:
-    """How to accept the new result: by a command, and on a pull request without a clone too.
+    """Return how to accept the new result: by command, and on a pull request without a clone too.
 
-    `own`: this pull request did not move the result, so the entry belongs into another one.
+    `own`: this pull request did not move the result, so the entry belongs in a separate one.
     """
     if not place.on_runner:
-        # typed where the repository begins, defaults need no words
+        # The reader types this at the repository's root, where defaults can be left out.
         out = "" if place.out == OUTPUT_FOLDER else f" --out {shlex.quote(place.out)}"
         command = f"repro-gate baseline accept{_at(place)}{out} --reason {shlex.quote(reason)}"
         text = f"{when}: accept it as the new baseline, and commit it."
         return (_step(text, command, accepts=True),)
+    # On a runner the output folder is gone after the job, so the entry comes from its artifacts.
     where = "a pull request of its own" if own else "this pull request"
     source = f"artifact {place.artifact}" if place.artifact else "artifacts"
     download = (
@@ -258,7 +263,7 @@ def _accept(
 
 
 def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str:
-    """A changed line or a setting that is known is named; where another may, what to look at."""
+    """Return what to undo or look at if the change is unintended: a known line or setting first."""
     if change is not None:
         return f"{UNINTENDED}: {_look_at(change)}"
     if diagnosis is None:
@@ -277,7 +282,7 @@ def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str
 
 
 def _look_at(change: ShownChange) -> str:
-    """To be undone where it is the cause; where it only may be, to be looked at."""
+    """Return `undo` for a change that is the cause, and `look at` for one that only may be."""
     if change.how in OPEN:
         return f"look at {change.places} first. {OPEN[change.how]}"
     if change.candidates:
@@ -288,7 +293,7 @@ def _look_at(change: ShownChange) -> str:
 
 
 def _is_typed(number: str) -> bool:
-    """Whether somebody may have written it: what a program computes has sixteen digits."""
+    """Return whether a person may have typed the number: a computed one has sixteen digits."""
     digits = number.partition("e")[0].replace(".", "").lstrip("-0")
     return len(digits) <= TYPED_DIGITS or not digits.isdigit()
 
@@ -307,7 +312,8 @@ def _code_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextSt
 
 
 def _with_a_base(place: ReaderPlace) -> tuple[NextStep, ...]:
-    """How to see the changed lines, where this call had no commit to compare with."""
+    """Return how to see the changed lines if this call had no commit to compare with."""
+    # On a pull request the base commit is known. An entry of this commit itself is no base.
     if place.base_commit or place.on_runner or not place.recorded_from:
         return ()
     command = f"repro-gate gate{_at(place)} --base {place.recorded_from[:SHORT_COMMIT]}"
@@ -333,7 +339,7 @@ def _environment_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple
 
 
 def _pinned(place: ReaderPlace) -> str:
-    """The packages to pin, where they are few enough to type."""
+    """Return the packages to pin if there are few enough to type, else ""."""
     few = 0 < len(place.pins) <= FEW_PINS
     return f"pin {', '.join(place.pins)}, or " if few else ""
 
@@ -408,25 +414,27 @@ def _error(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
 def _resume_differs(_place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     remedy = diagnosis.remedy if diagnosis is not None else ""
     steps = (_step(remedy),) if remedy else ()
+    # The fix for a torn save is a few lines to copy; any other needs the list of what to save.
     return (*steps, _step(SAVE_LINES if remedy == WRITE_BESIDE else RESUME_LIST))
 
 
 def after_unchecked_resume(hint: str) -> tuple[NextStep, ...]:
-    """What to do where no resumed run could be judged."""
+    """Return the step where no resumed run could be judged."""
     return (_step(hint),) if hint else (_step(RESUME_LIST),)
 
 
 def hint_of(fault: GateError) -> tuple[NextStep, ...]:
-    """What the fault itself says to do: all that there is where nothing else is known."""
-    # some have lines to copy below the sentence
+    """Return the fault's own hint as a step; nothing else is known."""
+    # Some hints have lines to copy below the sentence.
     sentence, _, lines = fault.hint.partition("\n")
     return (_step(sentence, lines.rstrip()),) if sentence else ()
 
 
 def after_fault(fault: GateError, place: ReaderPlace) -> tuple[NextStep, ...]:
-    """What to do when the check itself failed: the fault's own hint first.
+    """Return the steps after a failed check: the fault's own hint, then `repro-gate doctor`.
 
-    What the script raised, a time that was too short and a bug of ours lie not in the machine.
+    The doctor checks the machine. It cannot help where the script raised, time ran out, the call
+    was cancelled, or the gate has a bug.
     """
     hint = hint_of(fault)
     raised = isinstance(fault, RunError) and fault.file

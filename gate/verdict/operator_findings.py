@@ -1,4 +1,7 @@
-"""What a verdict says about operators: which lack a deterministic form, which the flag misses."""
+"""Findings on operators: which lack a deterministic form, and which torch's flag does not cover.
+
+The flag is `torch.use_deterministic_algorithms`.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ SHOWN_RANGES = 3
 
 
 def operator_report(evidence: EvidenceSet, failure: str = "") -> OperatorReport | None:
-    """The rows of the operator audit, else what the first strict run shows without one.
+    """Return the rows of the operator audit, else what the first strict run shows without one.
 
-    None when there is nothing to say: no operator audit was asked for and the run met nothing.
+    None where there is nothing to report: no audit was requested, and the run met no such operator.
     """
     operator_audit_runs = evidence.runs_of(RunMode.AUDIT)
     run = (operator_audit_runs or evidence.runs_of(RunMode.STRICT))[0]
@@ -57,9 +60,9 @@ def operator_report(evidence: EvidenceSet, failure: str = "") -> OperatorReport 
 def operator_rows(
     operator_audit: OperatorAudit, release: Release = DOCUMENTED
 ) -> tuple[OperatorRow, ...]:
-    """Torch's own alerts first, then what its flag is not known to cover, then what CUDA adds.
+    """Return torch's alerts, then what its flag is not known to cover, then what CUDA would add.
 
-    `release` is that of the torch that trained.
+    `release` is the release of the torch that trained.
     """
     alerts = [_alert_row(use) for use in operator_audit.uses if use.source == "alert"]
     calls = [row for use in operator_audit.uses if use.source == "call" and (row := _call_row(use))]
@@ -88,6 +91,7 @@ def operator_rows(
         if use.source == "call"
         for row in _rows_on_cuda(use, release)
     ]
+    # An operator that CUDA replaces needs no action, so it comes last.
     on_cuda.sort(key=lambda row: row.reach is FlagReach.REPLACED_ON_CUDA)
     return (*alerts, *calls, *modules, *autotuners, *extensions, *on_cuda)
 
@@ -97,18 +101,19 @@ def _alert_row(use: OperatorUse) -> OperatorRow:
 
 
 def _call_row(use: OperatorUse) -> OperatorRow | None:
-    """None where the table says that the operator is harmless on that device or that way."""
+    """Return a row, or None where the table says that the operator is harmless there."""
     row = operator_row(use.operator, use.device, use.direction)
     if row is not None:
         return _counted(use, FlagReach.NOT_KNOWN, why=row.why, remedy=row.remedy, source=row.source)
-    # the table knows it and has no row for this device or direction: harmless there, by its source
+    # The table has this operator, but no row for this device or direction: its source says
+    # harmless.
     if is_watched_operator(use.operator):
         return None
     return _counted(use, FlagReach.NOT_KNOWN, why=OWN_WHY, remedy=OWN_REMEDY)
 
 
 def _rows_on_cuda(use: OperatorUse, release: Release) -> tuple[OperatorRow, ...]:
-    """What a call on another device would be on CUDA, where torch itself tells nothing."""
+    """Return what a call on a different device would do on CUDA, where torch reports nothing."""
     if use.device == CUDA:
         return ()
     beyond = uncovered_on_cuda(use.operator, use.direction)
@@ -129,7 +134,7 @@ def _rows_on_cuda(use: OperatorUse, release: Release) -> tuple[OperatorRow, ...]
 
 
 def _module_row(name: str, release: Release) -> OperatorRow | None:
-    """None for a module that the table does not know: the harness was not asked for it."""
+    """Return a row, or None for a module outside the table: the harness was not asked about it."""
     row = module_row(name, release)
     if row is None:
         return None
@@ -160,7 +165,7 @@ def _counted(
 
 
 def _ranges(spans: tuple[Span, ...]) -> str:
-    """Steps as `1-3, 7`: neighbours are joined, however many calls each had."""
+    """Return steps as `1-3, 7`; neighbours are joined, even if their numbers of calls differ."""
     joined: list[tuple[int, int]] = []
     for span in spans:
         if joined and joined[-1][1] + 1 == span.first:
@@ -173,11 +178,11 @@ def _ranges(spans: tuple[Span, ...]) -> str:
 
 
 def weaker_level(settings: GateSettings, run: RunEvidence) -> tuple[Finding, ...]:
-    """Did the strict runs admit operators without a deterministic form?"""
+    """Did the strict runs allow operators without a deterministic form?"""
     allowed = settings.determinism.allow_operators
     if not allowed:
         return ()
-    # an entry that is not used any more weakens every later run for nothing
+    # An entry that is no longer used still weakens every later run, so it is named.
     used = {use.operator for use in run.operator_audit.uses if use.source == "alert"}
     names = ", ".join(f"{name} ({'used' if name in used else 'not used'})" for name in allowed)
     return warning(
@@ -190,7 +195,7 @@ def weaker_level(settings: GateSettings, run: RunEvidence) -> tuple[Finding, ...
 
 
 def refused_and_went_on(run: RunEvidence) -> tuple[Finding, ...]:
-    """Did the script catch torch's error itself, and so train something else?"""
+    """Did the script catch torch's error, and so train something different?"""
     return tuple(
         Finding(
             code="operator-refused",
@@ -216,7 +221,7 @@ def operator_audit_failed(report: OperatorReport | None) -> tuple[Finding, ...]:
 
 
 def beyond_the_flag(report: OperatorReport | None) -> tuple[str, ...]:
-    """What deterministic mode does not guarantee, as a line of what was not exercised."""
+    """Return what deterministic mode does not guarantee, as a line of what was not exercised."""
     rows = report.rows if report else ()
     unreached = [row.operator for row in rows if row.reach is FlagReach.NOT_KNOWN]
     names = list(dict.fromkeys(unreached))

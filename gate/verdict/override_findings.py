@@ -1,4 +1,4 @@
-"""Findings about what the training's own code did to the knobs that were set for it."""
+"""Findings on how the training's own code changed the knobs that the gate set for it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from gate.verdict.facts import EntropyDraw
 from gate.verdict.findings import notice
 from gate.verdict.verdict import Finding, Severity
 
-# of the finding that a draw of entropy alone kept a result from passing
+# The code of the finding that only a draw of entropy kept a result from passing.
 ENTROPY_DRAWN: Final = "entropy-drawn"
 SHOWN = 5
-# as many lines of a place as a process tells, and of all: gate/harness/determinism/overrides.py
+# The limits at which a process stops reporting; see gate/harness/determinism/overrides.py. At a
+# limit, a missing line proves nothing.
 MOST_OF_A_PLACE = 3
 MOST_OF_PRIVATE = 100
 MOST_OF_ALL = 200
 CPU = "cpu"
 THREADED = (SourceKind.THREAD, SourceKind.DRAW, SourceKind.COMPLETION)
-# the harness's name for an environment of reinforcement learning that takes a seed by itself
+# The harness's name for a reinforcement-learning environment, which has its own generator.
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
-# filling new memory only makes more of a run repeat
+# Filling new memory only makes more of a run repeatable, so changing this knob opens no order.
 HARMLESS = "memory_fill"
 HASH_SEED = "hash_seed"
 IN_THE_SCRIPT = "Remove that line, or set determinism.on_override to restore or fail."
@@ -38,7 +39,7 @@ AT_IMPORT = (
 def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tuple[Finding, ...]:
     """Did the script override what strict mode set, or use seeds that differ from run to run?
 
-    `repeats` says that the two strict runs are equal anyway.
+    `repeats`: the two strict runs are equal anyway.
     """
     overrides = strict[0].overrides if strict else ()
     return (
@@ -55,9 +56,10 @@ def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tupl
 
 
 def _without_effect(override: Override, strict: tuple[RunEvidence, ...]) -> bool:
-    """Whether it changed nothing: a setting of GPUs on a CPU, or one number as the hash seed.
+    """Return whether an override changed nothing: a GPU knob on a CPU, or a shared hash seed.
 
-    Python reads that seed when it starts; what the script starts gets the same in each run.
+    Python reads the hash seed when it starts. Later the variable only affects child processes, and
+    these get the same number in each run.
     """
     if override.name == HASH_SEED:
         given = {
@@ -114,10 +116,10 @@ def _holes(overrides: list[Override]) -> tuple[Finding, ...]:
 
 
 def _seeds_that_differ(runs: tuple[RunEvidence, ...], *, repeats: bool) -> tuple[Finding, ...]:
-    """Seeds that two strict runs did not share; a constant of the script's own is no finding.
+    """Report seeds that two strict runs do not share; a constant seed of the script is no finding.
 
-    Where the runs are equal all the same, a private generator is a notice, and none at all when a
-    library made it while it was imported: nothing that is compared depends on it.
+    If the runs are equal anyway, a private generator is only a notice. One that a library made
+    while it was imported is not reported then, since nothing that is compared depends on it.
     """
     shown = [override for override in _differing(runs) if not (repeats and override.importing)]
     return tuple(
@@ -131,7 +133,7 @@ def _differing(runs: tuple[RunEvidence, ...]) -> list[Override]:
     first, second = (_seeds_of(run) for run in runs)
     ordered = not any(map(_has_threads, runs))
     full = any(map(_log_is_full, runs))
-    # places that only one run reached are not compared: a data worker may not have come to it
+    # Places that only one run reached are skipped: a data worker may not have reached them.
     return [
         first[key][0]
         for key in first
@@ -144,10 +146,11 @@ def _differing(runs: tuple[RunEvidence, ...]) -> list[Override]:
 def _known_whole(
     first: list[Override], second: list[Override], *, ordered: bool, full: bool
 ) -> bool:
-    """Whether what one run lacks was not given there, rather than given and not recorded.
+    """Return whether a seed that one run lacks was really not given, rather than not recorded.
 
-    A process reports a place a few times. Which item of a pool's a worker takes is a race,
-    so beyond that each run lacks other seeds. One process without threads gives them in order.
+    A process reports each place only a few times. Which item a worker of a pool takes is a race, so
+    beyond that limit each run lacks different seeds. Only a single process without threads gives
+    them in a fixed order.
     """
     if any(override.kind is OverrideKind.ENTROPY for override in (*first, *second)):
         return True
@@ -172,9 +175,10 @@ def _log_is_full(run: RunEvidence) -> bool:
 
 
 def drawn_entropy(strict: tuple[RunEvidence, ...]) -> EntropyDraw | None:
-    """The first line of the script's that draws from what no seed sets, in any of these runs.
+    """Return the first line of the script that draws from a source that no seed sets, in any run.
 
-    What a library does while it is imported names its runs and files, and is left out.
+    Libraries draw entropy while they are imported, to name runs and files. Those draws are left
+    out.
     """
     for run in strict:
         for source in run.sources:
@@ -189,7 +193,7 @@ def drawn_entropy(strict: tuple[RunEvidence, ...]) -> EntropyDraw | None:
 
 
 def entropy_stopped_pass(draw: EntropyDraw | None, *, by_chance: bool) -> tuple[Finding, ...]:
-    """Did nothing but a draw of entropy keep the result from passing?"""
+    """Did only a draw of entropy keep the result from passing?"""
     if draw is None or not by_chance:
         return ()
     finding = Finding(
@@ -204,9 +208,10 @@ def entropy_stopped_pass(draw: EntropyDraw | None, *, by_chance: bool) -> tuple[
 
 
 def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
-    """What may make two strict runs differ: seeds from outside, and seeds that they do not share.
+    """Return seeds that may make two strict runs differ: from outside, or not shared by both.
 
-    Not what a library does while it is imported: most often nothing draws from that.
+    Seeds that a library gives while it is imported are left out: most often nothing draws from
+    them.
     """
     outside = [
         override
@@ -219,10 +224,11 @@ def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
 
 
 def changed_seeds(run: RunEvidence, base: RunEvidence | None) -> tuple[Override, ...]:
-    """Seeds that a commit gives another number than its base does; `before` is the base's.
+    """Return seeds to which a commit gives a different number from its base.
 
-    Paired by generator and order, since a commit moves lines. Where one gives more of them than the
-    other, which stands for which is not known, and none is reported.
+    `before` of each is the base's number. Seeds are paired by generator and order, because a commit
+    moves lines. If the counts differ, it is not known which seed corresponds to which, so none is
+    reported for that generator.
     """
     if base is None:
         return ()
@@ -237,23 +243,23 @@ def changed_seeds(run: RunEvidence, base: RunEvidence | None) -> tuple[Override,
 
 
 def _numbers_given(run: RunEvidence) -> dict[tuple[int, str], list[Override]]:
-    """The seeds of the script's own by rank and generator, in order; those of one process alone."""
+    """Return the script's own seeds by rank and generator, in order, for one process per rank."""
     given: dict[tuple[int, str], list[Override]] = {}
     for override in run.overrides:
         if override.kind is not OverrideKind.RESEED or not override.file or override.weakens:
             continue
         seeds = given.setdefault((override.rank, override.name), [])
-        # workers race, and their seeds are made of the main process's
+        # Workers race, and their seeds derive from the main process's seeds anyway.
         if not seeds or seeds[0].pid == override.pid:
             seeds.append(override)
     return given
 
 
 def suspected_settings(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
-    """Which strict settings the script overrode in either run, so that an order was undefined.
+    """Return the strict settings that the script overrode in any run, leaving an order undefined.
 
-    A suspended determinism is legal and is one too. What the harness put back at once changed
-    nothing, and neither does a knob of GPUs where every run was on a CPU.
+    A suspended determinism is legal, but counts too. An override that the harness undid at once
+    changed nothing. Neither did a GPU knob where every run used the CPU.
     """
     overrides = (override for run in strict for override in run.overrides if not override.seeds)
     return tuple(
@@ -267,7 +273,8 @@ def _opens(override: Override) -> bool:
     knob = BY_NAME.get(override.name)
     if knob is not None and (knob.strict in {KEEP, override.after} or knob.name == HARMLESS):
         return False
-    # what is only seen at the end of a step, and this one switch, is put back then
+    # Overrides that are only seen at the end of a step, and this one switch, are restored only
+    # then. So they were in effect for a while.
     switch = (
         override.kind in {OverrideKind.SWITCH, OverrideKind.CONTEXT}
         and override.name != MAY_BE_OPENED
@@ -284,9 +291,9 @@ SeedKey = tuple[int, str, str]
 
 
 def _seeds_of(run: RunEvidence) -> dict[SeedKey, list[Override]]:
-    """The seeds that were given, by rank, line and generator.
+    """Return the given seeds by rank, line and generator.
 
-    A common generator that was seeded from outside is not among them: that is a finding by itself.
+    Shared generators that were seeded from outside are left out: they are a finding of their own.
     """
     seeds: dict[SeedKey, list[Override]] = {}
     for override in run.overrides:
@@ -296,14 +303,15 @@ def _seeds_of(run: RunEvidence) -> dict[SeedKey, list[Override]]:
 
 
 def _differ(first: list[Override], second: list[Override]) -> bool:
-    """Whether two runs gave other seeds there, in whatever order and number: workers race.
+    """Return whether two runs gave different seeds at a place; order and number may vary by races.
 
-    A generator that was given none draws one from the machine: another one in each run.
+    A generator without a seed draws one from the machine, so it always differs.
     """
     if any(override.kind is OverrideKind.ENTROPY for override in (*first, *second)):
         return True
     left, right = ({override.after for override in overrides} for overrides in (first, second))
-    # each side has a seed that the other lacks: a subset is only a worker that ended earlier
+    # Each side must have a seed that the other lacks. A subset only means that a worker ended
+    # earlier.
     return bool(left - right and right - left)
 
 
@@ -337,6 +345,6 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
 def _by_place(overrides: Iterable[Override]) -> list[list[Override]]:
     places: dict[tuple[str, str], list[Override]] = {}
     for override in overrides:
-        # one row a line of code: a loop would otherwise fill the report
+        # One row per line of code: a loop would otherwise fill the report.
         places.setdefault((override.place, override.name), []).append(override)
     return list(places.values())

@@ -1,4 +1,4 @@
-"""Which level a result reached, and entries that do not judge for a while."""
+"""Which level a result reached, and which entries are in quarantine and do not judge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gate.verdict.facts import agree
 from gate.verdict.findings import notice, warning
 from gate.verdict.verdict import DRIFTS, Finding, Outcome
 
-# what a different result than the baseline's has to have reached
+# The level that a result has to reach if it differs from the baseline's.
 ENOUGH: Mapping[Level, ReachedLevel] = MappingProxyType(
     {
         Level.STATISTICAL: ReachedLevel.STATISTICAL,
@@ -39,28 +39,30 @@ def reached(
     thresholds: tuple[ThresholdResult, ...],
     judged: LevelResult | None,
 ) -> ReachedLevel | None:
-    """The strictest level that was reached, None where the result came to none."""
+    """Return the strictest level that the result reached, or None."""
     if outcome in {Outcome.REPRODUCED, Outcome.BASELINE_CHANGE}:
         return ReachedLevel.BITWISE
     if outcome is Outcome.WITHIN_TOLERANCE:
+        # If the base commit gives equal bits here, this change moved none, whatever the entry's
+        # bits are.
         equal = base_run is not None and base_run.numerically_equal
         return ReachedLevel.BITWISE if equal else ReachedLevel.TOLERANCE
     if outcome not in DRIFTS:
         return None
     if judged is not None and judged.reached is not None:
         return judged.reached
-    # without a threshold nothing was judged, and that is never a level
+    # Without a threshold nothing was judged, and that is never a level (T4).
     met = bool(thresholds) and all(threshold.met for threshold in thresholds)
     return ReachedLevel.FUNCTIONAL if met else None
 
 
 def is_enough(level: ReachedLevel | None, asked: Level) -> bool:
-    """Whether a result other than the baseline's passes: it reached what the policy asks for."""
+    """Return whether a result that differs from the baseline's passes at the level `asked` for."""
     return level is not None and ENOUGH.get(asked) is level
 
 
 def why(asked: Level, level: ReachedLevel | None, judged: LevelResult | None) -> str:
-    """Why a different result passes at the level, or misses it; empty where none was judged."""
+    """Return why a different result passes at the level or misses it; "" where none was judged."""
     if is_enough(level, asked):
         return f"{HELD[asked]}, and policy.level asks for no more"
     if judged is None:
@@ -80,7 +82,7 @@ def unfit_seed_findings(problem: str) -> tuple[Finding, ...]:
 
 
 class SeedsOfBrought(Enum):
-    """What a brought entry says of seeds, beside what this call saw of them."""
+    """How a pull request's entry compares with this call in its results of seeds and variants."""
 
     AS_SEEN = "as seen"
     OTHER = "other"
@@ -88,12 +90,12 @@ class SeedsOfBrought(Enum):
 
     @property
     def seen(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether nothing contradicts the entry."""
         return self is not SeedsOfBrought.OTHER
 
 
 def seeds_of_entry(seeds: SeedsOfBrought) -> tuple[Finding, ...]:
-    """Does a brought entry say of seeds what this call did not see?"""
+    """Does the pull request's entry contain seed results that this call did not see?"""
     if seeds is SeedsOfBrought.OTHER:
         return warning(
             "brought-seeds",
@@ -118,7 +120,7 @@ RENEW = "Record the entry again, or find out why it does not match; then remove 
 def in_force(
     rules: tuple[Quarantine, ...], entry: BaselineEntry | None, now: str
 ) -> tuple[Quarantine, ...]:
-    """The rules that cover an entry on the day (UTC) of an ISO 8601 time."""
+    """Return the rules that cover an entry on the UTC day of `now`, an ISO 8601 time."""
     if entry is None:
         return ()
     day = _day(now)
@@ -132,10 +134,10 @@ def in_force(
 def excusing(
     baseline: Comparison, rules: tuple[Quarantine, ...], settings: GateSettings
 ) -> Quarantine | None:
-    """The rule by which the entry does not judge this result, or None where none covers it all.
+    """Return the rule that excuses the whole difference from the entry, or None.
 
-    A rule of the whole entry covers everything. Rules that name metrics cover these alone: without
-    them the result has to be the entry's, weights included.
+    A rule for the whole entry covers everything. A rule that names metrics covers only these: apart
+    from them the result has to agree with the entry, weights included.
     """
     whole = next((rule for rule in rules if not rule.metrics), None)
     if whole is not None or not rules:
@@ -163,7 +165,10 @@ def quarantine_findings(
     holds: bool,
     excused: bool,
 ) -> tuple[Finding, ...]:
-    """What a reader should know of the rules for an entry: in force, not needed, or over."""
+    """Report the rules for an entry: in force, not needed, or expired.
+
+    `holds`: the result agrees with the entry. `excused`: the base commit judged instead.
+    """
     if entry is None:
         return ()
     day, findings = _day(now), list[Finding]()
@@ -200,7 +205,7 @@ def quarantine_findings(
 
 
 def rule_subject(rule: Quarantine) -> str:
-    """What a rule is about: `the baseline's entry`, or its metrics by their patterns."""
+    """Return what a rule covers: `the baseline`, or the metric patterns that it names."""
     return f"{', '.join(rule.metrics[:3])} of the baseline" if rule.metrics else "the baseline"
 
 

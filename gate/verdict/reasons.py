@@ -1,6 +1,7 @@
-"""The one sentence that says why an outcome is what it is, made of the facts that decided it.
+"""The one sentence that explains an outcome, made from the facts that decided it.
 
-The settings' author chose the text of a command and a variable: shown as one harmless line.
+The pull request may control commands, variables and names. Such text is untrusted: it is shown as
+one harmless line.
 """
 
 from __future__ import annotations
@@ -36,21 +37,22 @@ from gate.verdict.verdict import NotFiniteResult, Outcome
 
 
 def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None:
-    """The class once it is known what was compared, and what two traced runs showed.
+    """Return the final class of cause, now that the comparison and any traces are known.
 
-    Traces of one commit prove a class where fingerprints left it open. They tell other data from
-    another order: that takes tensors that other calls made, and no other real numbers. That the
-    commit's code is the cause is said only where nothing else moved. Traces of two commits give the
-    class of a step without fingerprints.
+    Traces of one commit prove a class where fingerprints left it open. They distinguish different
+    data from a different order: an order needs tensors that other calls made, and no different real
+    numbers. Code is named as the cause only where nothing else moved. Traces of two commits give
+    the class of a step that has no fingerprints.
     """
     recorded = diagnosis.cause_class
     trace = diagnosis.trace
     if recorded is None and diagnosis.kind in DATA and trace is not None:
+        # Other calls made these tensors: the same data in a different order.
         if trace.claim is Claim.OTHER_TENSORS:
             return CauseClass.DATA_ORDER
         if trace.real_numbers and outcome is not Outcome.NONDETERMINISTIC:
             return CauseClass.DATA
-    # known from the digests, whatever the runs show
+    # The digests of the data prove this, whatever the runs show.
     if outcome is Outcome.DATA_DRIFT:
         return CauseClass.DATA
     if outcome is Outcome.NONDETERMINISTIC:
@@ -64,13 +66,13 @@ def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None
 
 
 def _traced(trace: TraceFinding) -> CauseClass | None:
-    """What the first call is of at which the traces of two commits part.
+    """Return the class of the first call at which the traces of two commits diverge.
 
-    Fingerprints would have told the same, had they been recorded at that step.
+    Fingerprints would have shown the same, if that step had any.
     """
     if trace.draws:
         return CauseClass.RANDOM_STATE
-    # other shapes of a batch are of other data as well as of another order
+    # A batch of a different shape may mean different data or a different order.
     if trace.claim is Claim.CODE_PATH and trace.phase is Phase.DATA:
         return None
     if trace.claim is Claim.CODE_PATH:
@@ -91,12 +93,12 @@ WORLD_SIZE: Final = "world_size"
 SHOWN_SETTINGS: Final = 3
 SHOWN_WORDS: Final = 6
 MAX_WORD: Final = 60
-# which data sets there are, in words of ours
+# These keys have values worded by the gate itself, so they need no quoting.
 UNQUOTED: Final = ("data.", "preprocess.")
 
 
 def settings_words(settings: Sequence[OtherSetting]) -> str:
-    """The first settings that differ, each with what of it does."""
+    """Return the first settings that differ, each with its changed words."""
     rest = len(settings) - SHOWN_SETTINGS
     more = f" and {rest} more" if rest > 0 else ""
     return ", ".join(map(_setting, settings[:SHOWN_SETTINGS])) + more
@@ -109,7 +111,7 @@ def _setting(setting: OtherSetting) -> str:
 
 
 def changed_words(setting: OtherSetting) -> tuple[str, ...]:
-    """`--lora_alpha 8 → 9`: what of a setting differs, an option's name before its word."""
+    """Return what differs in a setting, such as `--lora_alpha 8 → 9`: first the option's name."""
     if setting.key.startswith(UNQUOTED):
         return ()
     before, after = _value(setting.before), _value(setting.after)
@@ -124,7 +126,7 @@ def _value(text: str) -> object:
     try:
         value: object = json.loads(text) if text else None
     except ValueError:
-        # only an entry that was written by hand holds no JSON here
+        # Only an entry that was written by hand contains something other than JSON here.
         return text
     return value
 
@@ -135,10 +137,10 @@ def _of_words(before: list[str], after: list[str]) -> Iterator[str]:
         if kind == "equal":
             continue
         gone, new = _line(before[first:last]), _line(after[start:end])
-        # what follows an option is its word: the number alone says nothing
+        # The word after an option is its value. The value alone would mean nothing to a reader.
         option = after[start - 1] if start else ""
         named = f"{_shown(option)} " if option.startswith("-") and "=" not in option else ""
-        # an option that comes or goes belongs to no other
+        # An option that was added or removed is not the value of the option before it.
         if kind == "replace" and not (gone + new).startswith("-"):
             yield f"{named}{gone} → {new}"
         elif kind == "replace":
@@ -158,7 +160,7 @@ def _word(value: object) -> str:
 
 
 def _shown(text: str) -> str:
-    # a space that is none, and what else no reader tells from another, is spelt out
+    # Characters that no reader can distinguish, such as special spaces, are spelt out.
     line = escaped_lines(safe_line(text))
     return line if len(line) <= MAX_WORD else f"{line[:MAX_WORD]}…"
 
@@ -169,7 +171,7 @@ ONE_SIDED = (TensorChange.MISSING, TensorChange.EXTRA)
 
 
 def not_finite(number: NotFinite) -> str:
-    """A number that can never pass."""
+    """Return the sentence on a NaN or infinity, which can never pass."""
     if number.step is not None:
         return (
             f"metric {number.name} is {number.value} at step {number.step}: a number that is not "
@@ -185,13 +187,14 @@ def not_finite_result(
     comparable: bool,
     in_base: bool,
 ) -> NotFiniteResult:
-    """What the baseline, or the base commit that ran here, has in the place of the number.
+    """Return the number that is not finite, with what the baseline or the base run has instead.
 
-    `sides` are the comparisons with the two; `comparable`: nothing but the commit's own files moved
-    since the entry was recorded, which holds no number that is not finite. `in_base` is what the
-    base commit has here, where it ran.
+    `sides` are the comparisons with the entry and with the base commit. `comparable`: only the
+    commit's own files moved since the entry was recorded; an entry never contains such a number.
+    `in_base`: the base commit, run here, has one too.
     """
     baseline, base = sides
+    # The base commit that ran here is asked first: it shares this machine and its packages.
     deltas = [delta for side in (base, baseline) if side is not None for delta in side.metrics]
     expected = next(
         (
@@ -213,7 +216,7 @@ def not_finite_result(
 def no_baseline(
     nearest: tuple[EnvironmentChange, ...], unconfirmed: ProvisionalEntry | None = None
 ) -> str:
-    """Why two equal runs are compared with nothing."""
+    """Return why two equal runs are compared with nothing."""
     if unconfirmed is not None:
         return provisional(unconfirmed)
     if not nearest:
@@ -226,7 +229,7 @@ def no_baseline(
 
 
 def provisional(entry: ProvisionalEntry) -> str:
-    """Why an entry that is there does not judge yet."""
+    """Return why an entry that exists does not judge yet."""
     whose = "the pull request's entry" if entry.brought else "the entry"
     again = (
         "this run gives the same bits: accept it to confirm"
@@ -240,7 +243,7 @@ def provisional(entry: ProvisionalEntry) -> str:
 
 
 def quarantined(rule: Quarantine) -> str:
-    """Until when and why an entry does not judge."""
+    """Return until when, and why, an entry does not judge."""
     what = (
         f"{', '.join(rule.metrics[:SHOWN_CHANGES])} of the baseline"
         if rule.metrics
@@ -250,7 +253,7 @@ def quarantined(rule: Quarantine) -> str:
 
 
 def runs_differ(repeat: Comparison, unequal: int, runs: int) -> str:
-    """Where two strict runs of one commit first differ; so many of all do from the first one."""
+    """Return where two strict runs of one commit first differ, and how many of `runs` differ."""
     words = f"two strict runs of the same commit {_how(repeat)}"
     if runs == PAIR:
         return words
@@ -258,7 +261,7 @@ def runs_differ(repeat: Comparison, unequal: int, runs: int) -> str:
 
 
 def one_run_differs(unlike: Comparison) -> str:
-    """Where a run differs that does the same work as the strict runs, which are equal."""
+    """Return where a run differs that does the same work as the equal strict runs."""
     return (
         f"{unlike.observed} differs from {unlike.expected}, although strict and default mode "
         f"compute the same here: the runs {_how(unlike)}, which the strict runs alone did "
@@ -267,7 +270,7 @@ def one_run_differs(unlike: Comparison) -> str:
 
 
 def missed_threshold(missed: ThresholdResult) -> str:
-    """The bound that a metric's last value does not keep."""
+    """Return which bound a metric's last value violates."""
     bounds = (("at least", missed.least), ("at most", missed.most))
     bound_words = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
     if missed.step is None:
@@ -279,7 +282,7 @@ def missed_threshold(missed: ThresholdResult) -> str:
 
 
 def entropy(call: str, place: str) -> str:
-    """Why a result inside a tolerance is not enough."""
+    """Return why a result within tolerance is not enough."""
     return f"{place} draws from {call}, which no seed sets: then only equal bits pass"
 
 
@@ -309,14 +312,14 @@ def _one_sided(comparison: Comparison, first: Event) -> str:
 
 
 def other_settings(settings: tuple[OtherSetting, ...]) -> str:
-    """The settings that the baseline was recorded with a different value of."""
+    """Return the settings for which the baseline has a different value."""
     if not settings:
         return "the baseline was recorded under different settings"
     return f"the baseline was recorded with a different {settings_words(settings)}"
 
 
 def not_common(comparison: Comparison) -> str:
-    """Why two results have not the same things in them."""
+    """Return why two results do not contain the same metrics, steps or tensors."""
     if comparison.steps_expected != comparison.steps_observed:
         return (
             f"{comparison.steps_observed} optimizer steps instead of the baseline's "
@@ -337,7 +340,7 @@ def not_common(comparison: Comparison) -> str:
 
 
 def only_renamed(comparison: Comparison) -> int:
-    """How many tensors have other names, where nothing but names differs; else 0."""
+    """Return how many tensors were renamed if nothing but names differs, else 0."""
     if comparison.steps_expected != comparison.steps_observed or comparison.series:
         return 0
     one_sided = [delta for delta in comparison.tensors if delta.kind in ONE_SIDED]
@@ -348,20 +351,21 @@ def only_renamed(comparison: Comparison) -> int:
 def _renamed(
     one_sided: Sequence[TensorDelta],
 ) -> tuple[list[TensorDelta], list[tuple[TensorDelta, TensorDelta]]]:
-    """Tensors that are the same ones under other names; the pairs of those that are unmistakable.
+    """Return all renamed tensors, and the pairs of them that are certain.
 
-    Type, shape and digest are equal, and so is the kind of state that they are in. Of several with
-    one content, none is known to be another's.
+    Both sides of a rename have the same type, shape, digest and kind of state. Where several
+    tensors have the same content, it is not known which one became which.
     """
     by_content: dict[tuple[str, str], tuple[list[TensorDelta], list[TensorDelta]]] = {}
     for delta in one_sided:
         gone = delta.kind is TensorChange.MISSING
         content = delta.expected if gone else delta.observed
-        # a plain value has no shape, and its equal is soon found
+        # A plain value has no shape. Equal ones are common, so they prove no rename.
         if "[" in content:
             state, slash, _ = delta.name.partition("/")
             sides = by_content.setdefault((state if slash else "", content), ([], []))
             sides[not gone].append(delta)
+    # Unequal numbers on the two sides mean that tensors were added or removed, too.
     groups = [sides for sides in by_content.values() if len(sides[0]) == len(sides[1])]
     every = [delta for sides in groups for side in sides for delta in side]
     return every, [(gone[0], new[0]) for gone, new in groups if len(gone) == 1]
@@ -378,7 +382,7 @@ def _other_names(number: int, pairs: Sequence[tuple[TensorDelta, TensorDelta]]) 
 
 
 def drift(comparison: Comparison, against: str) -> str:
-    """Where a result leaves what it is compared with, and the first number that shows it."""
+    """Return where a result leaves what it is compared with, and the first number that shows it."""
     before = f"differs from {against}"
     if comparison.retyped:
         tensor = comparison.retyped[0]
@@ -388,7 +392,7 @@ def drift(comparison: Comparison, against: str) -> str:
         )
     first, outside = comparison.first, comparison.first_outside
     beyond = comparison.first_tensor_beyond
-    # metrics are within their tolerances: what fails is what to name
+    # Metrics are within tolerance, so the tensor that exceeds its limit is the reason.
     if outside is None and beyond is not None and beyond.limit:
         return f"{before}: {tensor_distance(beyond)}; compare.tensors allows {beyond.limit:g}"
     if first is None:
@@ -402,25 +406,28 @@ def drift(comparison: Comparison, against: str) -> str:
 
 
 def tensor_distance(delta: TensorDelta) -> str:
-    """How far a tensor moved, as an estimate, or that it is not known."""
+    """Return how far a tensor moved, as an estimate, or that the distance is not known."""
     if delta.distance is None:
         return f"{delta.name} differs, and its distance is not known"
     return f"{delta.name} differs by about {delta.distance:.2g} of its size"
 
 
 def _form(described: str) -> str:
-    """Type and shape of a tensor without its digest."""
+    """Return type and shape of a described tensor, without its digest."""
     return described.rpartition(" ")[0]
 
 
 def _number(delta: MetricDelta) -> str:
     words = f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
-    # the commit itself did not fail: nobody should look for a regression
+    # The commit did not fail, so nobody should look for a regression.
     return f"{words}: better, but still outside the tolerance" if delta.better else words
 
 
 def nearness(comparison: Comparison) -> str:
-    """`equal to`, or what is within tolerance of: one of metrics says nothing of a tensor."""
+    """Return `equal to`, or which values are within tolerance.
+
+    `metrics within tolerance of` makes no claim about tensors without a limit of their own.
+    """
     if comparison.numerically_equal:
         return "equal to"
     bounded = all(delta.limit is not None for delta in comparison.tensors if delta.weight)
@@ -428,7 +435,7 @@ def nearness(comparison: Comparison) -> str:
 
 
 def worst(comparison: Comparison) -> str:
-    """How far the worst metric is off, where that has a size; to be put behind a sentence."""
+    """Return how far the worst metric is off, as the end of a sentence; "" for an unknown size."""
     sized = [delta for delta in comparison.metrics if delta.relative is not None]
     if not sized:
         return ""
@@ -438,7 +445,7 @@ def worst(comparison: Comparison) -> str:
 
 
 def moved_parts(baseline: Comparison) -> str:
-    """The parts that moved, the first package of many by its name."""
+    """Return the parts that moved, each with its first package by name."""
     return ", ".join(
         f"{change.part}: {change.details[0]}{' and more' if len(change.details) > 1 else ''}"
         if change.details
@@ -448,7 +455,10 @@ def moved_parts(baseline: Comparison) -> str:
 
 
 def other_ranks(baseline: Comparison, level: Level) -> str:
-    """Why an entry of another number of ranks cannot judge bits or tolerances, or nothing."""
+    """Return why an entry of a different number of ranks cannot judge bits or tolerances.
+
+    "" where the number is the same, or the settings allow it to move.
+    """
     moved = next((part for part in baseline.environment if part.part == WORLD_SIZE), None)
     if moved is None or moved.comparable:
         return ""
@@ -465,7 +475,7 @@ def other_ranks(baseline: Comparison, level: Level) -> str:
 
 
 def software_moved(baseline: Comparison, moved: str) -> str:
-    """Why a base run in the same new packages does not excuse what they moved."""
+    """Return why a base run with the same new packages does not excuse what these changed."""
     return (
         f"the environment moved ({moved}) and the result with it: the base commit gives the same "
         "result here, so the cause is the software it runs with, not this change's code; "
@@ -474,7 +484,7 @@ def software_moved(baseline: Comparison, moved: str) -> str:
 
 
 def same_code(baseline: Comparison) -> str:
-    """Why a result that moved is nothing that the change could have done."""
+    """Return why the change cannot have caused the different result."""
     return (
         "same code, same environment, a different result: data outside the repository, or the "
         f"hardware; {drift(baseline, 'the baseline')}"
@@ -482,7 +492,7 @@ def same_code(baseline: Comparison) -> str:
 
 
 def moved_data_reason(moves: DataMoves, *, by_change: bool) -> str:
-    """Which declared data is not the baseline's, the first by name; `by_change`: it moved them."""
+    """Return which declared data differs from the baseline's; `by_change`: the change moved it."""
     rest = len(moves) - SHOWN_CHANGES
     more = f"; and {rest} more" if rest > 0 else ""
     named = "; ".join(move_sentence(move) for move in moves[:SHOWN_CHANGES])
@@ -491,7 +501,7 @@ def moved_data_reason(moves: DataMoves, *, by_change: bool) -> str:
 
 
 def unrepeated_data(data: UnrepeatedData) -> str:
-    """What the preprocessing command wrote differently when it ran again."""
+    """Return what the preprocessing command wrote differently the second time."""
     where = f", {data.where}" if data.where else ""
     return (
         f"the preprocessing is not repeatable: two runs of {data.command} wrote different data "
@@ -500,7 +510,7 @@ def unrepeated_data(data: UnrepeatedData) -> str:
 
 
 def dependency_drift(base: Comparison, *, alone: bool) -> str:
-    """What the environment that a change brings does to the result; `alone`: without its code."""
+    """Return how the change's environment moves the result; `alone`: even without its code."""
     whose = (
         "the environment that the change installs changes the result"
         if alone

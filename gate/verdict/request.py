@@ -1,4 +1,4 @@
-"""What one call of the gate is about: which code, judged by whose rules, written where."""
+"""The request: what code one call of the gate judges, by whose rules, and where it writes."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ NO_HISTORY: Final = History()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateRequest:
-    """A call of the gate, with everything that decides already read from its trusted place.
+    """A call of the gate; everything that decides was already read from its trusted place (T2).
 
-    `project` is the folder of `repro-gate.yml` relative to the repository's root (POSIX, `.` for
-    the root itself). `commit` None means the work tree at HEAD. `base_commit` is set when there is
-    something to protect against: then settings and baseline come from there; `base_branch` is the
-    branch that the change is to be merged into, where the event names one. `settings_text` holds
-    the bytes of the settings file as read, for the package. `credentials_left` names the keys of
-    the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
-    `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
-    means nothing to who reads the reports. `environment_change`: what the change under test moves
-    of the environment. `sign` says what a pass is signed with. `history`: earlier runs, for the
-    reports. `named_gate`: the gate's id where the workflow gives one, which goes before that of the
-    settings; `artifact`: what it calls its upload, empty for the usual name.
-    `study`: the `study.json` of this very commit that goes into the package, empty for none.
-    `repeats`: strict runs to make, where the caller wants more than the settings. `nightly`: no
-    event of a pull request, a merge queue or a branch other than the default one is the reason for
-    the call. `uncommitted_policy`: files that judge this call and are in no commit as they are.
+    Code: `commit` is None for the work tree at HEAD. `base_commit` is set when there is something
+    to protect against. Settings and baseline then come from it. `base_branch` is the branch that
+    the change is merged into, if the event names one. `project` is the folder of `repro-gate.yml`
+    relative to the repository's root (POSIX, `.` for the root itself). `environment_change` is how
+    the change moves the environment. `uncommitted_policy` are policy files that no commit contains
+    in this form.
+
+    Call: `repeats` is the number of strict runs if the caller wants more than the settings.
+    `nightly`: the call was not triggered by a pull request, a merge queue or a branch other than
+    the default. `imported_runs`: another job made the runs. `sign` says what a pass is signed with.
+    `settings_text` contains the bytes of the settings file as read, for the package.
+    `credentials_left` are the keys of the clone's configuration that contain a credential. `study`
+    is the `study.json` of exactly this commit for the package, empty for none.
+
+    Reports: `on_runner`: `top` is a path that means nothing to readers of the reports. `history`
+    has earlier runs. `baseline_reason` goes into the entry that this call proposes. `named_gate` is
+    the id that the workflow gives, which takes precedence over the settings'. `artifact` is what
+    the workflow calls its upload, empty for the usual name.
     """
 
     top: Path
@@ -69,45 +72,45 @@ class GateRequest:
 
     @property
     def gate_id(self) -> str:
-        """What tells this gate from the others of its repository."""
+        """The id that distinguishes this gate from others of its repository."""
         return self.named_gate or self.settings.report.gate_id
 
     @property
     def gate_of_settings(self) -> str:
-        """The id in the settings file; empty for the usual one.
+        """The id in the settings file; empty for the default.
 
-        A workflow may give each leg of a matrix another, and all of them have one baseline.
+        A workflow may give each leg of a matrix its own id, but all legs share one baseline.
         """
         own = self.settings.report.gate_id
         return "" if own == DEFAULT_GATE else own
 
     @property
     def shown_out(self) -> Path:
-        """The output folder as a reader can use it: in their own clone, or where it is here."""
-        # a path of the container means nothing to a reader of the comment
+        """The output folder as a reader can use it: relative to a clone, or an absolute path."""
+        # A path inside the container means nothing to a reader of the comment.
         return self.out.relative_to(self.top) if self.on_runner else self.out
 
     @property
     def strict_runs(self) -> int:
-        """How many strict runs this call makes."""
+        """The number of strict runs that this call makes."""
         return self.repeats or self.settings.repeats
 
     @property
     def priced(self) -> bool:
-        """Whether this call makes default runs, which show what determinism costs."""
+        """Whether this call makes default runs, which show the cost of determinism."""
         when = self.settings.cost.when
         return when == "always" or (when == "nightly" and self.nightly)
 
     @property
     def one_may_do(self) -> bool:
-        """Whether this call may stop after one strict run, where that equals the baseline."""
+        """Whether this call may stop after one strict run if that run equals the baseline."""
         asked = self.settings.runs.when_reproduced == "one" and self.repeats is None
-        # what is measured, and what runs at night, takes two
+        # A cost measurement needs two runs, and a nightly call checks that they still repeat.
         return asked and not self.nightly and not self.priced
 
     @property
     def may_answer(self) -> bool:
-        """Whether this call may end without a run, where nothing that the training gets changed."""
+        """Whether this call may end without a run if nothing that the training gets has changed."""
         asked = self.settings.runs.unaffected == "answer" and self.settings_from == "base"
         return asked and self.pull_request and self.repeats is None and not self.nightly
 
@@ -119,18 +122,18 @@ class GateRequest:
 
     @property
     def recorded_runs(self) -> int:
-        """How many equal strict runs an entry of the baseline has to rest on."""
+        """The number of equal strict runs that a baseline entry needs."""
         return max(self.strict_runs, self.settings.baseline.record_repeats)
 
     @property
     def by_own_rules(self) -> bool:
-        """Whether the change under test brings the settings that it is judged by.
+        """Whether the change under test is judged by its own settings.
 
-        A seal would say that it kept rules which nobody approved, and a token or login would go
-        to where they say (T2).
+        A seal would then certify rules that nobody approved. A token or login would be sent to a
+        place that those settings name (T2).
         """
         return self.pull_request and self.settings_from == "head"
 
     def repository_path(self, relative: str) -> str:
-        """A path of the settings as the repository sees it."""
+        """Return a path of the settings relative to the repository's root."""
         return relative if self.project == "." else f"{self.project}/{relative}"

@@ -1,4 +1,4 @@
-"""What the verdict says of a resume: the outcome that it leads to, and findings."""
+"""What a resume check means for the verdict: the outcome it leads to, and findings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from gate.verdict.verdict import Finding, Outcome, Severity
 
 DIFFERS, NOT_CHECKED = "resume-differs", "resume-not-checked"
 TORN, NOT_KILLED = "checkpoint-torn", "save-not-interrupted"
-# what a person looks at first
+# The first thing a person should read.
 LIST: Final = "docs/resume.md lists what an exact resume needs."
 NOTHING_COMPLETE: Final = "a run that is killed inside the save leaves no complete checkpoint"
 
 
 def unrepeated_start(facts: Facts) -> Decision | None:
-    """The interrupted run gave other first steps than the uninterrupted one: that is no resume."""
+    """Return a decision if the interrupted run differs before its interruption, else None.
+
+    Such a run tests repeating, not resuming.
+    """
     result = facts.resume
     if result is None or result.state is not ResumeState.NOT_REPEATED:
         return None
@@ -30,7 +33,10 @@ def unrepeated_start(facts: Facts) -> Decision | None:
 
 
 def stopped_by_resume(facts: Facts) -> Decision | None:
-    """A resume that differs, or could not be checked, where the policy does not only warn."""
+    """Return a decision for a resume that differs or could not be checked, else None.
+
+    Under the policy `warn` it never stops a pass.
+    """
     result = facts.resume
     if result is None or facts.settings.policy.resume == "warn":
         return None
@@ -44,7 +50,7 @@ def stopped_by_resume(facts: Facts) -> Decision | None:
 
 
 def differs_words(result: ResumeResult) -> str:
-    """Where the resumed run leaves the uninterrupted one."""
+    """Return a clause on where the resumed run diverges from the uninterrupted one."""
     first = result.compared.first_step if result.compared is not None else None
     at = f"from step {first} on" if first is not None else "at the end"
     return (
@@ -53,7 +59,7 @@ def differs_words(result: ResumeResult) -> str:
 
 
 def kill_findings(result: ResumeResult | None) -> tuple[Finding, ...]:
-    """What runs left that were killed inside the save, and why one says nothing."""
+    """Report what runs left that were killed inside the save, or why a kill proves nothing."""
     if result is None:
         return ()
     if result.torn is not None:
@@ -85,7 +91,7 @@ def kill_findings(result: ResumeResult | None) -> tuple[Finding, ...]:
 
 
 def resume_findings(facts: Facts) -> tuple[Finding, ...]:
-    """What a policy that only warns leaves to be said."""
+    """Report a failed resume where the policy only warns."""
     result = facts.resume
     if result is None or facts.settings.policy.resume != "warn":
         return ()

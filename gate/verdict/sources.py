@@ -17,23 +17,24 @@ from gate.verdict.findings import notice
 from gate.verdict.verdict import Finding, Severity
 
 ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
-# a split is advice: it is drawn alike in both runs
+# A split by listing only leads to advice: both runs draw it alike.
 COMPARED = ORDERS | {SourceKind.PRECISION, SourceKind.READ, SourceKind.SPLIT}
-# what a verdict does not cover, and what belongs beside a change: none makes two runs differ
+# Kinds that a verdict does not cover, or that belong beside a change. None makes two runs differ.
 NOT_COVERED = frozenset(
     (SourceKind.VARIABLE, SourceKind.SAVED, SourceKind.OPENED, SourceKind.UNSEEN)
 )
-# as many of a kind as a process tells; see gate/harness/sources/recorded.py
+# The limit at which a process stops reporting a kind; see gate/harness/sources/recorded.py.
 MOST_OF_A_KIND = 40
 MAX_WORDS = 200
-# of other runs than those that are judged, where only a training that forges them has them
+# Only shaken runs record these. In a judged run only a training that forges them has them, so they
+# are ignored.
 SHAKEN = frozenset((SourceKind.VARIED, SourceKind.READING))
 
 
 def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
-    """What may make two runs of one commit differ.
+    """Return the sources that may make two runs of one commit differ.
 
-    An order, a switch of precision and a file, only where the runs differ in it.
+    An order, a switch of precision or a file counts only where the two runs differ in it.
     """
     if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
         return ()
@@ -51,10 +52,10 @@ def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
 
 
 def changed_precision(run: RunEvidence, base: RunEvidence | None) -> tuple[Source, ...]:
-    """Switches of precision that a commit turns on its way, and the base does not.
+    """Return switches of precision that a commit makes and its base does not.
 
-    Without a run of the base only those that are turned after the first step: what a script sets at
-    its start it most often did before, too.
+    Without a run of the base, only switches after the first step count: what a script sets at its
+    start was most often there before the change.
     """
     turned = [source for source in run.sources if source.kind is SourceKind.PRECISION]
     if base is not None:
@@ -64,7 +65,7 @@ def changed_precision(run: RunEvidence, base: RunEvidence | None) -> tuple[Sourc
 
 
 def _turn(source: Source) -> tuple[object, ...]:
-    """Without its line: a commit moves lines."""
+    """Return a switch's identity without its line, because a commit moves lines."""
     return source.kind, source.rank, source.step, source.call, source.before, source.after
 
 
@@ -74,7 +75,7 @@ def _other_precision(first: RunEvidence, second: RunEvidence) -> tuple[Source, .
 
 
 def _other_orders(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]:
-    """Directories of the same names, and the same pieces of work, in a different order."""
+    """Return listings with the same names, or the same pieces of work, in a different order."""
     orders = {_ordered(source): source.after for source in second.sources}
     return tuple(
         source
@@ -85,15 +86,15 @@ def _other_orders(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]
 
 
 def _in_another_order(left: str, right: str) -> bool:
-    """Whether the digests differ; of pieces told one by one, whether the same came in both."""
+    """Return whether the order differs; pieces reported one by one must be the same in both."""
     several = " " in left
     return left != right and (not several or sorted(left.split()) == sorted(right.split()))
 
 
 def _other_reads(first: RunEvidence, second: RunEvidence) -> Iterator[Source]:
-    """Files that changed between the runs, and those that only one of them read.
+    """Yield files that changed between the runs, and files that only one of the runs read.
 
-    `before` and `after` are what they were in each, empty where it was not read.
+    `before` and `after` are the file's stamps in each run, empty where it was not read.
     """
     both = tuple(map(_reads, (first, second)))
     stamps = [
@@ -103,7 +104,7 @@ def _other_reads(first: RunEvidence, second: RunEvidence) -> Iterator[Source]:
         }
         for reads in both
     ]
-    # where some were left out, what one run lacks it may have read all the same
+    # If either run left out some reads, a file that is missing there may have been read anyway.
     every = not any(map(_some_left_out, both))
     for path in dict.fromkeys((*both[0], *both[1])):
         was, now = (known.get(path, []) for known in stamps)
@@ -133,12 +134,12 @@ def _ordered(source: Source) -> tuple[object, ...]:
     return source.kind, source.rank, source.place, source.call, source.before
 
 
-# of one folder: above it the folder is named, and not each file
+# Above this number of files of one folder, the folder is named instead of each file.
 NAMED_FILES: Final = 2
 DECLARED_AT_ONCE: Final = 5
 SHOWN_SPLITS: Final = 3
 NAMED_AT_ONCE: Final = 5
-# of processes that train together, which the verdict has a sentence of its own for
+# Variables of distributed training, on which the verdict has a sentence of its own.
 OF_RANKS: Final = frozenset(
     {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 )
@@ -149,7 +150,7 @@ def undeclared_reads(
 ) -> tuple[Finding, ...]:
     """Which files outside the commit did the training read that the settings do not declare?
 
-    Nothing is said of a container: what is found in it came with the image.
+    In a container this reports nothing: files in it came with the image.
     """
     if strict[0].run.isolation.image:
         return ()
@@ -186,7 +187,7 @@ def undeclared_reads(
 
 
 def _folders_of_many(reads: list[Source]) -> dict[str, int]:
-    """Folders by the number of their files that were read, where it is more than a few."""
+    """Return folders with more than `NAMED_FILES` files that were read, and the number of files."""
     counts: dict[str, int] = {}
     for source in reads:
         if source.call.endswith("/") and source.before.isdecimal():
@@ -201,7 +202,7 @@ def _folders_of_many(reads: list[Source]) -> dict[str, int]:
 
 
 def _shown(path: str, counted: dict[str, int]) -> str:
-    """The outermost folder that stands for this file, or the file itself."""
+    """Return the outermost folder that stands for this file, or the file itself."""
     above = [folder for folder in counted if path.startswith(folder)]
     return min(above, key=len, default=path)
 
@@ -210,18 +211,22 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0] + "/"
 
 
-# `bash train.sh` may hand on what it read, and no hook sees it
+# A command such as `bash train.sh` may pass on what it read, and no hook of the harness sees that.
 PYTHON: Final = re.compile(r"python[0-9.]*", re.ASCII)
-# of one process: with as many, one may have been left out
+# The most sources that one process reports. With this many, one may have been left out.
 MOST_TOLD: Final = 150
 
 
 def reads_known(strict: tuple[RunEvidence, ...], settings: GateSettings) -> bool:
-    """Whether all that the runs read is known: their files, declared data, the environment.
+    """Return whether everything that the runs read is known: own files, declared data, environment.
 
-    Not where a line of the training's own may have read something else out of sight, where another
-    program than Python starts it, where it had a network or variables of the gate, or where a
-    package that it imported came from no index.
+    It is not known where
+
+    - a line of the training may have read something unseen,
+    - a program other than Python starts it,
+    - it had a network or variables of the gate,
+    - preprocessing made its data, or
+    - a package that it imported did not come from an index.
     """
     train = settings.train
     if settings.isolation.network or train.pass_env or settings.preprocess is not None:
@@ -243,9 +248,9 @@ def _lies_in(path: str, declared: str) -> bool:
 
 
 def saved_and_asked(run: RunEvidence, settings: GateSettings, workdir: str) -> tuple[str, ...]:
-    """What a verdict does not cover: states that nobody compared, and variables that were not set.
+    """Return what a verdict does not cover: states nobody compared, and variables nobody set.
 
-    `workdir` is train.workdir as the repository sees it.
+    `workdir` is train.workdir relative to the repository's root.
     """
     compared = settings.train.checkpoint
     whole = posixpath.normpath(posixpath.join(workdir, compared)) if compared else None
@@ -286,7 +291,7 @@ def _some(names: list[str]) -> str:
 
 
 def splits_by_listing(run: RunEvidence) -> tuple[Finding, ...]:
-    """Which lines draw a split from the names of files as a folder lists them?"""
+    """Which lines draw a data split from file names as a directory lists them?"""
     lines = {source.place: source for source in run.sources if source.kind is SourceKind.SPLIT}
     if not lines:
         return ()

@@ -1,4 +1,4 @@
-"""The answer: one outcome, the findings that led to it, and what they rest on."""
+"""The verdict: one outcome, the findings that led to it, and the evidence they rest on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from gate.training.timeline import Timeline
 
 
 class Part(StrEnum):
-    """Runs of one purpose."""
+    """The purpose of a group of runs."""
 
     DEFAULT_RUNS = "default-runs"
     STRICT_RUNS = "strict-runs"
@@ -54,11 +54,15 @@ class Part(StrEnum):
 
 
 class WhyNotRun(StrEnum):
-    """`not-priced`: `cost.when` asks for no price in this call; `runs-differ`: two strict runs.
+    """Why a call left out some runs.
 
-    `not-nightly`: `resume.when` asks for no resume in it. `not-finite`: a strict run has a number
-    that never passes. `reproduced`: the first strict run equals the baseline, and
-    `runs.when_reproduced` asks for no other then. `unaffected`: `runs.unaffected` asks for none.
+    - `not-priced`: `cost.when` asks for no cost measurement in this call.
+    - `not-nightly`: `resume.when` asks for no resume in this call.
+    - `runs-differ`: two strict runs differ, so no further run can change the outcome.
+    - `not-finite`: a strict run has a NaN or an infinity, which never passes.
+    - `reproduced`: the first strict run equals the baseline, and `runs.when_reproduced` then asks
+      for no other.
+    - `unaffected`: `runs.unaffected` asks for no run at all.
     """
 
     NOT_PRICED = "not-priced"
@@ -70,7 +74,7 @@ class WhyNotRun(StrEnum):
 
 
 class NotRun(Document):
-    """So many runs of a part that were not made."""
+    """The runs of one part that were left out, and why."""
 
     part: Part
     why: WhyNotRun
@@ -78,7 +82,7 @@ class NotRun(Document):
 
 
 class ClusterSource(StrEnum):
-    """Why the same code, data and seed may give other numbers on a cluster."""
+    """Why the same code, data and seed may give different numbers on a cluster."""
 
     REDUCTION = "reduction-order"
     NEIGHBOURS = "neighbours"
@@ -88,11 +92,12 @@ class ClusterSource(StrEnum):
 
 
 class SourceStatus(StrEnum):
-    """What the evidence shows of a source.
+    """What the evidence shows about a source of nonreproducibility.
 
-    `eliminated`: a fact shows that it cannot move a number. `bounded`: it may, and runs that had it
-    differ by no more than a figure. `recorded`: what is known of it is kept, and nothing bounds it.
-    `not-exercised`: these runs do not have it.
+    - `eliminated`: a fact shows that the source cannot change a number.
+    - `bounded`: it may change numbers, and runs exposed to it differ by no more than a figure.
+    - `recorded`: what is known about it is recorded, but nothing bounds it.
+    - `not-exercised`: these runs do not have it.
     """
 
     ELIMINATED = "eliminated"
@@ -102,10 +107,10 @@ class SourceStatus(StrEnum):
 
 
 class SourceState(Document):
-    """One source; `because` is the fact that the state rests on, without a full stop.
+    """The state of one source; `because` is the fact behind it, without a full stop.
 
-    `figure` is the largest relative difference of a metric between runs of one kind, and `runs` how
-    many runs of this commit it comes from; None and 0 where nothing bounds the source.
+    `figure` is the largest relative difference of a metric between runs of one kind. `runs` is the
+    number of runs of this commit behind it. They are None and 0 where nothing bounds the source.
     """
 
     kind: ClusterSource
@@ -118,20 +123,21 @@ class SourceState(Document):
 DeterminismBudget = Annotated[tuple[SourceState, ...], Field(max_length=len(ClusterSource))]
 
 
-# the code of the finding that says why nothing was judged
+# The code of the finding that says why nothing was judged.
 FAULT: Final = "fault"
-# of the finding that declared data is not what the baseline was recorded with
+# The code of the finding that declared data differs from the baseline's.
 DATA_MOVED: Final = "data-moved"
-# of the findings that something of a run was not compared
+# The codes of the findings that part of a run was not compared.
 NOT_COMPARED: Final = frozenset({"left-out", "metric-not-compared"})
-# settings of the training: a result says nothing of other ones
+# Changing one of these settings makes a different training, so a result without it proves nothing.
 TRAINING_SECTIONS: Final = frozenset({"train", "determinism", "variants", "preprocess", "data"})
+# These settings of the training bound a run and change no number of its result.
 NO_NUMBER: Final = frozenset({"train.timeout_seconds", "train.output_limit_bytes"})
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
 
 
 class Outcome(StrEnum):
-    """The rows of the decision table; see docs/architecture.md."""
+    """The outcomes of the decision table; docs/architecture.md has its rows."""
 
     REPRODUCED = "reproduced"
     WITHIN_TOLERANCE = "within-tolerance"
@@ -148,10 +154,9 @@ class Outcome(StrEnum):
 
 
 class FailureMode(StrEnum):
-    """What went wrong, by the names that operators count by; docs/runbooks.md has a page for each.
+    """What went wrong, under the names that operators count by; docs/runbooks.md explains each.
 
-    A verdict that does not pass carries one where typed facts prove it, and `none` where they do
-    not: never a guess.
+    A failed verdict has a mode only where typed facts prove it, else `none`. It is never a guess.
     """
 
     NONE = "none"
@@ -165,14 +170,14 @@ class FailureMode(StrEnum):
     FLAKY = "F8"
 
 
-# a different result than the one that it is compared with, which the runs agree on
+# The runs agree with each other, but differ from the result that they are compared with.
 DRIFTS: Final = frozenset(
     (Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT, Outcome.DEPENDENCY_DRIFT, Outcome.DATA_DRIFT)
 )
 
 
 def led_by_settings(outcome: Outcome, diagnosis: Diagnosis | None) -> bool:
-    """Whether a setting of the run leads a difference where the environment moved as well."""
+    """Return whether a setting of the run leads a difference although the environment moved."""
     led = diagnosis is not None and diagnosis.kind is not EventKind.ENVIRONMENT
     return led and outcome is Outcome.ENVIRONMENT_DRIFT
 
@@ -186,7 +191,7 @@ class Severity(StrEnum):
 
 
 class Finding(Document):
-    """One thing worth reporting: a stable code, a sentence, what to do about it, and where."""
+    """A remark beside the outcome: a stable code, a sentence, a remedy and perhaps a line."""
 
     code: str
     severity: Severity
@@ -196,9 +201,9 @@ class Finding(Document):
 
 
 class Answer(StrEnum):
-    """What a comparison came to, by the rules that decide.
+    """The answer that a comparison gives, by the rules of the decision.
 
-    `refused` lies inside the tolerance where the policy requires equal bits.
+    `refused` is within tolerance, but the policy requires equal bits.
     """
 
     EQUAL = "equal"
@@ -215,10 +220,10 @@ class Answer(StrEnum):
 
 
 class Answers(Document):
-    """The answer to each question, as the decision has it; a report shows these and no others.
+    """The answer to each question, as the decision has it; reports show these and no others.
 
-    `base_here` is about the base commit in the change's environment, where it has run in its own
-    environment too.
+    `base_here` is about the base commit in the change's environment, if the base commit also ran in
+    its own environment.
     """
 
     repeat: Answer = Answer.NOT_COMPARED
@@ -229,13 +234,13 @@ class Answers(Document):
 
 
 class NotFiniteResult(Document):
-    """Such a number of the commit under test, and what the other side has there.
+    """A NaN or infinity of the commit under test, and what the other side has in its place.
 
-    `expected` is the baseline's number, or that of the base commit that ran here, empty where it
-    has none. `brought`: the machine and the packages are those of a result that is finite.
-    `in_base`: the base commit, run here, is not finite either. `starts_differ`: two runs start from
-    different weights. `origin` says which call of a traced run gives the first one, in a sentence
-    without a full stop.
+    `expected` is the number of the baseline, or of the base commit that ran here; empty where there
+    is none. `brought`: machine and packages are those of a finite result, so this commit introduced
+    it. `in_base`: the base commit, run here, is not finite either. `starts_differ`: two runs start
+    from different weights. `origin` names the traced call that made the first such number, in a
+    sentence without a full stop.
     """
 
     number: NotFinite
@@ -247,9 +252,9 @@ class NotFiniteResult(Document):
 
 
 class EqualRuns(Document):
-    """How many runs of the commit are equal, and the share of faults they miss.
+    """How many runs of the commit are equal, and the share of faults that they miss.
 
-    Of faults that strike one run in ten.
+    The share is for faults that strike one run in ten.
     """
 
     runs: int
@@ -259,7 +264,7 @@ class EqualRuns(Document):
 class RecordedRuns(Document):
     """The equal runs that the baseline's entry was recorded from, and when.
 
-    Where one strict run of a call is enough, it equals these.
+    Where one strict run of a call is enough, it equals these runs.
     """
 
     runs: int = Field(ge=2, le=10)
@@ -272,12 +277,12 @@ class RecordedRuns(Document):
 
 
 class RecordedPass(Document):
-    """The entry of the baseline that answers for a commit which was not run.
+    """The baseline entry that answers for a commit which was not run.
 
-    `entry` is the name of its file, `commit` what was trained then, in `runs` equal runs.
-    `files_sha256` covers the files that the training gets, of that commit and of this one, and the
-    settings. Where the entry came from on GitHub, and out of which package, are claims, empty where
-    not known.
+    `entry` is its file name. `commit` was trained when it was recorded, in `runs` equal runs.
+    `files_sha256` covers the settings and the files that the training gets; both commits have this
+    digest. `run_url` and `package_sha256` are unverified claims about the origin, empty where
+    unknown.
     """
 
     entry: str = Field(max_length=300)
@@ -290,15 +295,15 @@ class RecordedPass(Document):
 
     @property
     def described(self) -> str:
-        """Such as `2 equal runs recorded on 2026-11-20 of commit 1234567`."""
+        """For example `2 equal runs recorded on 2026-11-20 of commit 1234567`."""
         when = f"recorded on {self.recorded_at[:10]}"
         return f"{self.runs} equal runs {when} of commit {self.commit[:7]}"
 
 
 class NextStep(Document):
-    """Something to do next, and the command for it where there is one.
+    """Something to do next, with its command if there is one.
 
-    `accepts`: it takes the new result over as the baseline.
+    `accepts`: the step accepts the new result as the baseline.
     """
 
     text: str
@@ -307,7 +312,7 @@ class NextStep(Document):
 
 
 class BaselineFacts(Document):
-    """Which baseline entry was used, how old it is, and what it says of where it comes from."""
+    """Which baseline entry was used, how old it is, and what it claims about its origin."""
 
     commit: str
     recorded_at: Timestamp
@@ -319,6 +324,7 @@ class BaselineFacts(Document):
     price: RecordedPrice | None = None
     reason: str = ""
     equal_runs: int = 2
+    # Two runs miss 0.1² + 0.9² of the faults that strike one run in ten.
     missed_faults: float = 0.82
     recordings: int = 1
     accepted_by: str = ""
@@ -327,7 +333,7 @@ class BaselineFacts(Document):
 
 
 class SeriesSummary(Document):
-    """A metric over the steps, short enough for a comment: values are for drawing only."""
+    """A metric over the steps, short enough for a comment; its values are only for charts."""
 
     name: str
     source: str
@@ -337,39 +343,42 @@ class SeriesSummary(Document):
 
 
 class Verdict(Document):
-    """The document `verdict.json`, and all that a report may show.
+    """The document `verdict.json`: everything that a report may show.
 
-    `workdir` is the training's folder in the repository.
-    `over_budget`: nothing but the price of determinism keeps it from passing; `missed_threshold`:
-    nothing but a threshold. `failure_mode` is what is proven of a verdict that does not pass, and
-    `runbook` the page of this project that says what to do about it. `level` is what the result
-    came to, None where it came to nothing;
-    `judged` is how one that several seeds decide was reached, or why it was not.
-    `nothing_moved`: neither the code nor the environment is another than the baseline's.
-    `nearest_entry` is what separates the nearest entry where none can judge a run here.
-    `other_settings` are those of the training that the entry was recorded with another value of.
-    `provisional` is the entry that may not judge yet. `quarantine` is the rule that covers the
-    result, and `excused` says that the base commit judged instead and agrees. `movement` is how far
-    a new baseline is from the old one. `data` is the declared data, `data_moved` how it moved since
-    the baseline was recorded, and `data_brought` says that the change moved it; `unrepeated` is
-    what the preprocessing command wrote differently when it ran again.
-    `change` is what of the pull request belongs beside the difference or the fault, where that is
-    known; `named_unchanged` says that the named line is certainly none of it.
-    `not_finite` is the number that never passes, where there is one.
-    `equal_runs` says how much equal runs of this call leave open, None where two of them differ.
-    `one_run`: this call made one strict run, which equals the baseline's entry of exactly this
-    environment, and these are the runs that the entry was recorded from. That two runs of this
-    commit are equal was not shown then. `unaffected`: nothing was run, since all that the training
-    gets is what it was when this entry was recorded.
-    `resume` is what an interrupted and a resumed run came to, None where none was made.
+    Decision: `over_budget` and `missed_threshold` name a single reason that keeps it from passing,
+    the cost of determinism or a threshold. `failure_mode` is what is proven about a failed verdict,
+    and `runbook` is the page of this project that says what to do about it. `level` is the level
+    that the result reached, None where it reached none. `judged` says how a level that needs
+    several seeds was reached or missed. `equal_runs` says how many faults the equal runs of this
+    call may miss, None where two differ. `one_run`: this call made one strict run, which equals the
+    entry of exactly this environment; the entry was recorded from these runs. That two runs of this
+    commit are equal was then not shown. `unaffected`: nothing was run, because everything that the
+    training gets is unchanged since this entry was recorded. `not_run` is what this call left out.
+
+    Baseline: `nothing_moved`: code and environment are the baseline's. `nearest_entry` is how the
+    nearest entry differs where none can judge a run here. `other_settings` are the training
+    settings for which the entry has a different value. `provisional` is an entry that may not judge
+    yet. `quarantine` is the rule that covers the result. `excused`: the base commit judged instead,
+    and agrees. `movement` is how far a new baseline is from the old one.
+
+    Data: `data` is the declared data, `data_moved` how it moved since the baseline was recorded.
+    `data_brought`: this change moved it. `unrepeated` is what preprocessing wrote differently the
+    second time it ran.
+
+    Diagnosis: `change` is the part of the pull request that belongs beside the difference or fault,
+    None where it is not known. `named_unchanged`: the named line is certainly not part of the
+    change. `not_finite` is a NaN or infinity, which never passes. `fault_details` are lines about a
+    fault, such as the last output of a failed training.
+
+    Runs: `resume` is the result of interrupting and resuming, None if no run was resumed.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
-    `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
-    `fault_details` holds lines of a fault, such as the last output of a training that failed.
-    `base_branch` is the branch that the change is to be merged into, empty where none is known.
-    `imported_evidence`: another job made the runs, so `isolation` is what that job says of them,
-    and `timeline` is None. `not_run` is what this call left out.
-    `configuration` is what the training parsed, composed and read, None where nothing of it was
-    seen; `configuration_changes` is what of it differs from the baseline's entry.
+    `checkpoint_root` covers the states of all ranks, and `states` has the roots of what is packed.
+    `imported_evidence`: another job made the runs, so `isolation` is that job's claim and
+    `timeline` is None. `configuration` is what the training parsed, composed and read, None where
+    nothing was seen; `configuration_changes` is how it differs from the entry's.
+
+    `workdir` is the training's folder in the repository. `base_branch` is the branch that the
+    change is merged into, empty where unknown.
     """
 
     schema_version: Literal["repro-gate.verdict/1"] = VERDICT_SCHEMA
@@ -445,25 +454,28 @@ class Verdict(Document):
 
     @property
     def checkpoint_digest(self) -> str:
-        """The one number that people are shown: `repro-gate digest package.tar` prints it first.
+        """The one digest that people see, which `repro-gate digest package.tar` prints first.
 
-        `checkpoint_root` is over every rank and what the script saved too, so it is that of no
-        file. Empty where nothing was captured.
+        `checkpoint_root` also covers every rank and what the script saved, so no file has that
+        digest. Empty where nothing was captured.
         """
         captured = (state.root for state in self.states if state.name is StateName.CAPTURED)
         return next(captured, "")
 
     @property
     def main_series(self) -> SeriesSummary | None:
-        """The loss that the harness saw, else any loss, else the first metric that there is."""
+        """The loss that the harness saw, else any loss, else the first metric."""
         losses = [series for series in self.series if series.name.endswith("loss")]
-        # the loss that was differentiated goes before one that is merely called so
+        # The loss that was differentiated takes precedence over a metric that is merely named so.
         seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
         return next(iter((*seen, *losses, *self.series)), None)
 
     @property
     def untried_settings(self) -> tuple[str, ...]:
-        """Settings of the training that the pull request changes: no run of this call had them."""
+        """Training settings that the pull request changes: no run of this call used them.
+
+        The base commit's settings decide (T2), so the runs used those.
+        """
         if self.settings_from != "base":
             return ()
         return tuple(
@@ -474,7 +486,7 @@ class Verdict(Document):
 
     @property
     def compared_all(self) -> bool:
-        """Whether all that a run logged and captured was compared."""
+        """Whether everything that a run logged and captured was compared."""
         return not any(
             finding.code in NOT_COMPARED and finding.severity is not Severity.NOTICE
             for finding in self.findings
@@ -482,28 +494,28 @@ class Verdict(Document):
 
     @property
     def torn_alone(self) -> bool:
-        """Whether it fails since a kill inside the save leaves nothing to resume from."""
+        """Whether it fails only because a kill inside the save leaves nothing to resume from."""
         differs, resume = self.outcome is Outcome.RESUME_DIFFERS, self.resume
         return differs and resume is not None and resume.state is not ResumeState.DIFFERS
 
     @property
     def held_back(self) -> bool:
-        """Whether the result itself would pass, and something beside it keeps it from that."""
+        """Whether the result itself would pass, but its cost or a threshold stops it."""
         return self.over_budget or self.missed_threshold
 
     @property
     def nothing_to_compare(self) -> bool:
-        """Whether equal runs lack nothing but an entry of the baseline to be compared with."""
+        """Whether equal runs lack only a baseline entry to be compared with."""
         return self.outcome is Outcome.NO_BASELINE and self.provisional is None
 
     @property
     def strict_runs(self) -> int:
-        """How many strict runs of the commit under test were made."""
+        """The number of strict runs of the commit under test."""
         return sum(run.mode is RunMode.STRICT and run.commit is Commit.HEAD for run in self.runs)
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 only for a verified pass; an error is 3, every other outcome that fails is 1."""
+        """0 only for a verified pass (T4), 3 for an error, 1 for every other outcome that fails."""
         if self.passes:
             return ExitCode.PASS
         return ExitCode.ERROR if self.outcome is Outcome.ERROR else ExitCode.FAIL
