@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Final
 
 from gate.errors import RunError, RunTimeoutError
 from gate.isolation.process_request import ProcessRequest, ProcessResult
@@ -130,6 +131,13 @@ class Hints:
         )
 
 
+STOPPED: Final = "the gate stopped every rank after train.max_steps steps, and then "
+BY_ITSELF: Final = (
+    "Let the script end by itself: pass it the number of steps in train.max_steps, so that nothing "
+    "has to stop it."
+)
+
+
 def refuse_failed_run(
     planned: PlannedRun,
     result: ProcessResult,
@@ -156,6 +164,14 @@ def refuse_failed_run(
             hint = f"Lower train.max_steps or raise {own}."
         if planned.preprocesses:
             own, hint = PREPROCESS_LIMIT, f"Prepare less data, or raise {PREPROCESS_LIMIT}."
+        if end.stopped and not end.failed:
+            # such as a process that waits for what the one that trains would have sent it
+            raise RunTimeoutError(
+                f"run {label}: {STOPPED}the command went on until it timed out after "
+                f"{request.timeout_seconds:g} s ({own})",
+                hint=BY_ITSELF,
+                details=last_lines(result.output),
+            )
         raise RunTimeoutError(
             f"run {label}: timed out after {request.timeout_seconds:g} s ({own})"
             f"{_ranks_behind(end.ranks)}",
@@ -168,10 +184,8 @@ def refuse_failed_run(
         if end.stopped and not end.failed and of_no_script:
             raised = f": {exception}" if exception else ""
             raise RunError(
-                f"run {label}: the gate stopped every rank after train.max_steps steps, and then "
-                f"the command {_how_it_ended(result)}{raised}",
-                hint="Let the script end by itself: pass it the number of steps in "
-                "train.max_steps, so that nothing has to stop it.",
+                f"run {label}: {STOPPED}the command {_how_it_ended(result)}{raised}",
+                hint=BY_ITSELF,
                 details=lines,
             )
         file, line = raised_at(lines, request.workdir)
