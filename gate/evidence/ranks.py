@@ -30,6 +30,7 @@ from gate.evidence.harness_files import (
 from gate.evidence.observations import UnattestedChild, started_without
 from gate.evidence.python_processes import (
     GENERAL,
+    SeveralTrainedError,
     TrainingSpan,
     in_order,
     several_processes,
@@ -77,12 +78,15 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
         name.startswith(LAUNCHERS)
         for name in chain.from_iterable(other_rank.exceptions for other_rank in others)
     )
+    several = _several(files, out, trained)
     held = any(other_rank.stopped for other_rank in others) or trained <= ended.keys()
     return RunEnd(
         stopped=stopped,
         by_stop=stopped and not failed and of_launchers and held,
         failed=failed[:MAX_SHOWN],
         ranks=ends,
+        several="" if several is None else several.message,
+        several_hint="" if several is None else several.hint or "",
     )
 
 
@@ -366,22 +370,35 @@ def read_ranks(
 
 
 def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLines]) -> None:
-    for rank, count in Counter(process.rank for process in steps).items():
-        # weights in shared memory that several processes
-        # update at once: results depend on their speed
-        if count > 1:
-            spans = [
-                _span(files, out, process, lines)
-                for process, lines in steps.items()
-                if process.rank == rank
-            ]
-            raise several_processes(rank, spans)
+    several = _several(files, out, steps)
+    if several is not None:
+        raise several
     # rank 0 has losses and times: without it there is nothing to draw or to price
     if next(iter(steps)).rank != 0:
         raise EvidenceError(
             "rank 0 took no optimizer step, other ranks did",
             hint="Ranks are read from the variable RANK and start at 0.",
         )
+
+
+def _several(
+    files: Files, out: Path, trained: Iterable[ProcessFiles]
+) -> SeveralTrainedError | None:
+    """That several processes trained as one rank, if they did.
+
+    Weights in shared memory that they update at once depend on their speed.
+    """
+    counts = Counter(process.rank for process in trained)
+    rank = next((rank for rank, count in sorted(counts.items()) if count > 1), None)
+    if rank is None:
+        return None
+    steps = {
+        process: read_step_lines(files, out, process.name(HarnessFile.STEPS))
+        for process in sorted(trained, key=lambda process: process.pid)
+        if process.rank == rank
+    }
+    spans = [_span(files, out, process, lines) for process, lines in steps.items() if lines]
+    return several_processes(rank, spans) if len(spans) > 1 else None
 
 
 def _span(files: Files, out: Path, process: ProcessFiles, lines: StepLines) -> TrainingSpan:

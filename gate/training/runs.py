@@ -353,12 +353,15 @@ class RunEnd(Document):
 
     `stopped`: the gate had ended every rank. `by_stop`: that is all that the command failed for.
     `failed` are the exceptions, by name, that ranks ended with, `ranks` how each of several ended.
+    `several` says that several processes trained as one rank, and `several_hint` what to do then.
     """
 
     stopped: bool = False
     by_stop: bool = False
     failed: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=100)] = ()
     ranks: Annotated[tuple[RankEnd, ...], Field(max_length=1000)] = ()
+    several: Annotated[str, Field(max_length=300)] = ""
+    several_hint: Annotated[str, Field(max_length=300)] = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -317,6 +317,17 @@ def _refused(printed: bytes, end: RunEnd, *, timed_out: bool = False) -> RunErro
     return caught.value
 
 
+def test_of_a_command_with_several_trainings_the_script_is_not_blamed() -> None:
+    raised = b'Traceback:\n  File "/w/run_all.py", line 4, in <module>\nIndexError: list index\n'
+    end = RunEnd(several="2 processes trained one after the other (pids 7, 8)", several_hint="One.")
+    refused = _refused(raised, end)
+    assert refused.message.startswith(
+        "run strict-1: 2 processes trained one after the other (pids 7, 8), and the gate stops "
+        "such a run; the command exited with 1: IndexError: list index"
+    )
+    assert refused.hint == "One."
+
+
 def test_a_command_that_waits_for_a_process_that_was_stopped_is_told_as_that() -> None:
     refused = _refused(b"epoch 1\n", RunEnd(stopped=True), timed_out=True)
     assert refused.message == (
