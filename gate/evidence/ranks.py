@@ -31,6 +31,7 @@ from gate.evidence.harness_files import (
 from gate.evidence.observations import UnattestedChild, started_without
 from gate.evidence.python_processes import (
     GENERAL,
+    SeveralTrainedError,
     TrainingSpan,
     in_order,
     several_processes,
@@ -80,12 +81,15 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
         name.startswith(LAUNCHERS)
         for name in chain.from_iterable(other_rank.exceptions for other_rank in others)
     )
+    several = _several(files, out, trained)
     held = any(other_rank.stopped for other_rank in others) or trained <= ended.keys()
     return RunEnd(
         stopped=stopped,
         by_stop=stopped and not failed and of_launchers and held,
         failed=failed[:MAX_SHOWN],
         ranks=ends,
+        several="" if several is None else several.message,
+        several_hint="" if several is None else several.hint or "",
     )
 
 
@@ -389,22 +393,36 @@ def read_ranks(
 
 
 def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLines]) -> None:
-    for rank, count in Counter(process.rank for process in steps).items():
-        # Several processes of one rank may update weights in shared memory at once. The result then
-        # depends on their speed.
-        if count > 1:
-            spans = [
-                _span(files, out, process, lines)
-                for process, lines in steps.items()
-                if process.rank == rank
-            ]
-            raise several_processes(rank, spans)
+    several = _several(files, out, steps)
+    if several is not None:
+        raise several
     # losses and step times are taken from rank 0, so a report needs it
     if next(iter(steps)).rank != 0:
         raise EvidenceError(
             "rank 0 took no optimizer step, other ranks did",
             hint="Ranks are read from the variable RANK and start at 0.",
         )
+
+
+def _several(
+    files: Files, out: Path, trained: Iterable[ProcessFiles]
+) -> SeveralTrainedError | None:
+    """Return the error for several processes that trained as one rank; None if there are none.
+
+    Such processes may update weights in shared memory at once. The result then depends on their
+    speed.
+    """
+    counts = Counter(process.rank for process in trained)
+    rank = next((rank for rank, count in sorted(counts.items()) if count > 1), None)
+    if rank is None:
+        return None
+    steps = {
+        process: read_step_lines(files, out, process.name(HarnessFile.STEPS))
+        for process in sorted(trained, key=lambda process: process.pid)
+        if process.rank == rank
+    }
+    spans = [_span(files, out, process, lines) for process, lines in steps.items() if lines]
+    return several_processes(rank, spans) if len(spans) > 1 else None
 
 
 def _span(files: Files, out: Path, process: ProcessFiles, lines: StepLines) -> TrainingSpan:

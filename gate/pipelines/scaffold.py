@@ -324,9 +324,16 @@ def _is_script(tree: ast.Module) -> bool:
     return any(
         isinstance(node, ast.For | ast.While)
         or (isinstance(node, ast.If) and _names_main(node.test))
-        or (isinstance(node, ast.Expr) and _called(node.value) in own | STARTS)
+        or (isinstance(node, ast.Expr | ast.Raise) and _starts(node, own))
         for node in _statements(tree.body)
     )
+
+
+def _starts(statement: ast.stmt, own: set[str]) -> bool:
+    """Whether it calls a function of the script, as `sys.exit(main())` and `Fire(main)` do."""
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    handed = {word.id for call in calls for word in call.args if isinstance(word, ast.Name)}
+    return any(_called(call) in own | STARTS for call in calls) or bool(handed & own)
 
 
 def _names_main(test: ast.expr) -> bool:

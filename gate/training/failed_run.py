@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Final
 
 from gate.errors import RunError, RunTimeoutError
 from gate.isolation.process_request import ProcessRequest, ProcessResult
@@ -130,6 +131,13 @@ class Hints:
         )
 
 
+STOPPED: Final = "the gate stopped every rank after train.max_steps steps, and then "
+BY_ITSELF: Final = (
+    "Let the script end by itself: pass it the number of steps in train.max_steps, so that nothing "
+    "has to stop it."
+)
+
+
 def refuse_failed_run(
     planned: PlannedRun,
     result: ProcessResult,
@@ -143,28 +151,7 @@ def refuse_failed_run(
     """
     label = planned.label
     if result.timed_out:
-        bound = planned.window is not None and planned.window.max_seconds
-        own = "train.timeout_seconds"
-        if bound == request.timeout_seconds:
-            own = "diagnosis.budget_seconds"
-        if (
-            request.step is not None
-            and request.step.settings.run_seconds == request.timeout_seconds
-        ):
-            own = "cluster.run_seconds"
-        if planned.varied is not None and planned.varied.max_seconds == request.timeout_seconds:
-            own = "far longer than a run in which nothing is varied"
-        hint = "Lower train.max_steps or raise train.timeout_seconds."
-        if own == "cluster.run_seconds":
-            hint = f"Lower train.max_steps or raise {own}."
-        if planned.preprocesses:
-            own, hint = PREPROCESS_LIMIT, f"Prepare less data, or raise {PREPROCESS_LIMIT}."
-        raise RunTimeoutError(
-            f"run {label}: timed out after {request.timeout_seconds:g} s ({own})"
-            f"{_ranks_behind(end.ranks)}",
-            hint=hint,
-            details=(*_rank_lines(end.ranks), *last_lines(result.output)),
-        )
+        raise _timeout(planned, result, request, end)
     if result.exit_code != 0:
         lines, exception = _last_words(result.output)
         # a launcher's exception says only that some rank failed, so the ranks' own exceptions are
@@ -173,10 +160,8 @@ def refuse_failed_run(
         if end.stopped and not end.failed and of_no_script:
             raised = f": {exception}" if exception else ""
             raise RunError(
-                f"run {label}: the gate stopped every rank after train.max_steps steps, and then "
-                f"the command {_how_it_ended(result)}{raised}",
-                hint="Let the script end by itself: pass it the number of steps in "
-                "train.max_steps, so that nothing has to stop it.",
+                f"run {label}: {STOPPED}the command {_how_it_ended(result)}{raised}",
+                hint=BY_ITSELF,
                 details=lines,
             )
         file, line = raised_at(lines, request.workdir)
@@ -184,6 +169,14 @@ def refuse_failed_run(
         own = "" if of_no_script and end.failed else exception
         late = _late(end.ranks, result.output)
         raised = f": {own or ' and '.join(end.failed)}" if own or end.failed else ""
+        if end.several:
+            # a script may well raise for what a process that was stopped owes it
+            raise RunError(
+                f"run {label}: {end.several}, and the gate stops such a run; the command "
+                f"{_how_it_ended(result)}{raised}{where}",
+                hint=end.several_hint,
+                details=lines,
+            )
         raise RunError(
             f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
             f"{_rank_words(end.ranks, late=late)}{raised}{where}",
@@ -193,6 +186,40 @@ def refuse_failed_run(
             file=file,
             line=line,
         )
+
+
+def _timeout(
+    planned: PlannedRun, result: ProcessResult, request: ProcessRequest, end: RunEnd
+) -> RunTimeoutError:
+    """The fault of a run that timed out, with the limit that it met."""
+    label = planned.label
+    bound = planned.window is not None and planned.window.max_seconds
+    own = "train.timeout_seconds"
+    if bound == request.timeout_seconds:
+        own = "diagnosis.budget_seconds"
+    if request.step is not None and request.step.settings.run_seconds == request.timeout_seconds:
+        own = "cluster.run_seconds"
+    if planned.varied is not None and planned.varied.max_seconds == request.timeout_seconds:
+        own = "far longer than a run in which nothing is varied"
+    hint = "Lower train.max_steps or raise train.timeout_seconds."
+    if own == "cluster.run_seconds":
+        hint = f"Lower train.max_steps or raise {own}."
+    if planned.preprocesses:
+        own, hint = PREPROCESS_LIMIT, f"Prepare less data, or raise {PREPROCESS_LIMIT}."
+    if end.stopped and not end.failed:
+        # such as a process that waits for what the one that trains would have sent it
+        return RunTimeoutError(
+            f"run {label}: {STOPPED}the command went on until it timed out after "
+            f"{request.timeout_seconds:g} s ({own})",
+            hint=BY_ITSELF,
+            details=last_lines(result.output),
+        )
+    return RunTimeoutError(
+        f"run {label}: timed out after {request.timeout_seconds:g} s ({own})"
+        f"{_ranks_behind(end.ranks)}",
+        hint=hint,
+        details=(*_rank_lines(end.ranks), *last_lines(result.output)),
+    )
 
 
 def _late(ranks: Sequence[RankEnd], output: bytes) -> bool:

@@ -358,13 +358,16 @@ class RunEnd(Document):
 
     `stopped` means that the gate had ended every rank, and `by_stop` that the command failed only
     because of that. `failed` are the names of exceptions that ended ranks. `ranks` says how each of
-    several ranks ended.
+    several ranks ended. `several` says that several processes trained as one rank, and
+    `several_hint` what to do then.
     """
 
     stopped: bool = False
     by_stop: bool = False
     failed: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=100)] = ()
     ranks: Annotated[tuple[RankEnd, ...], Field(max_length=1000)] = ()
+    several: Annotated[str, Field(max_length=300)] = ""
+    several_hint: Annotated[str, Field(max_length=300)] = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

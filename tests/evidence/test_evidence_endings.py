@@ -84,6 +84,16 @@ def test_a_failed_command_was_stopped_only_where_every_rank_and_its_launcher_say
         assert len(end.failed) == ranks.count(RAISED_AFTER)
 
 
+def test_that_several_processes_trained_is_known_of_a_failed_command_too(tmp_path: Path) -> None:
+    for pid in (11, 12):
+        leave(HarnessFolder(path=tmp_path, pid=pid), SOUND)
+    end = read_end(LocalFiles(), tmp_path, find_processes(LocalFiles(), tmp_path))
+    assert end.several == "2 processes trained without ranks (pids 11, 12)"
+    assert end.several_hint.startswith("Processes that update shared weights race")
+    other = tmp_path / "ranks"
+    assert end_of(other, (SOUND, RAISED_AFTER), "nobody").several == ""
+
+
 def collect(harness: HarnessFolder) -> RunEvidence:
     train = TrainSettings(command=("python", "train.py"), max_steps=2)
     return collect_run(

@@ -34,6 +34,18 @@ def test_why_it_was_chosen_is_told() -> None:
     ("text", "why"),
     [
         (GUARDED, "imports torch and calls backward()"),
+        *(
+            (
+                f"import torch\ndef main(): loss.backward()\n{start}\n",
+                "imports torch and calls backward()",
+            )
+            for start in (
+                "try:\n    sys.exit(main())\nfinally:\n    print('end')",
+                "raise SystemExit(main())",
+                "asyncio.run(main())",
+                "fire.Fire(main)",
+            )
+        ),
         (
             "import torch\ndef step(e, b): loss.backward()\nEngine(step).run(loader)\n",
             "imports torch and calls backward()",

@@ -300,7 +300,7 @@ STOPPED = b"(worker pid=7) repro_gate_harness.lifecycle.session.TrainingStopped:
 RAY_FAILED = b"ray.train.base_trainer.TrainingFailedError: The Ray Train run failed.\n"
 
 
-def _refused(printed: bytes, end: RunEnd) -> RunError:
+def _refused(printed: bytes, end: RunEnd, *, timed_out: bool = False) -> RunError:
     planned = plan_gate(2, priced=True)[0]
     request = ProcessRequest(
         argv=("python", "train.py"),
@@ -310,11 +310,33 @@ def _refused(printed: bytes, end: RunEnd) -> RunError:
         output_limit_bytes=1000,
     )
     result = ProcessResult(
-        exit_code=1, timed_out=False, wall_seconds=1, output=printed, output_bytes=len(printed)
+        exit_code=1, timed_out=timed_out, wall_seconds=1, output=printed, output_bytes=len(printed)
     )
     with pytest.raises(RunError) as caught:
         refuse_failed_run(planned, result, request, Hints(known="", workdir="."), end)
     return caught.value
+
+
+def test_of_a_command_with_several_trainings_the_script_is_not_blamed() -> None:
+    raised = b'Traceback:\n  File "/w/run_all.py", line 4, in <module>\nIndexError: list index\n'
+    end = RunEnd(several="2 processes trained one after the other (pids 7, 8)", several_hint="One.")
+    refused = _refused(raised, end)
+    assert refused.message.startswith(
+        "run strict-1: 2 processes trained one after the other (pids 7, 8), and the gate stops "
+        "such a run; the command exited with 1: IndexError: list index"
+    )
+    assert refused.hint == "One."
+
+
+def test_a_command_that_waits_for_a_process_that_was_stopped_is_told_as_that() -> None:
+    refused = _refused(b"epoch 1\n", RunEnd(stopped=True), timed_out=True)
+    assert refused.message == (
+        "run strict-1: the gate stopped every rank after train.max_steps steps, and then the "
+        "command went on until it timed out after 1 s (train.timeout_seconds)"
+    )
+    assert (refused.hint or "").startswith("Let the script end by itself: pass it the number of")
+    failed = _refused(b"", RunEnd(stopped=True, failed=("KeyError",)), timed_out=True)
+    assert failed.message == "run strict-1: timed out after 1 s (train.timeout_seconds)"
 
 
 def test_a_command_that_fails_after_every_rank_was_stopped_is_told_as_that() -> None:
