@@ -30,6 +30,8 @@ from gate.errors import EvidenceError
 from gate.text.untrusted_text import short_text
 
 MAX_LEAVES = 1_000_000
+FEWER_LEAVES = "Save fewer and larger tensors; long lists of numbers belong into one."
+SAVE_AGAIN = "No known program writes such a file: save the state again."
 # A manifest lists the leaves of several states, each under a prefix that its own file does not
 # have: what the gate captured on rank 0, and what the script saved.
 CAPTURED: Final = "state"
@@ -187,12 +189,14 @@ def _listed(path: str, leaf: ListedLeaf) -> LeafDigest:
 def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
     """Refuse too many leaves, a path that occurs twice (they are sorted), too many bytes."""
     if len(leaves) > MAX_LEAVES:
-        raise EvidenceError(f"{shown}: more than {MAX_LEAVES:,} tensors and values")
+        raise EvidenceError(
+            f"{shown}: more than {MAX_LEAVES:,} tensors and values", hint=FEWER_LEAVES
+        )
     before = None
     total = 0
     for leaf in leaves:
         if leaf.path == before:
-            raise EvidenceError(f"{shown}: {short_text(leaf.path)} occurs twice")
+            raise EvidenceError(f"{shown}: {short_text(leaf.path)} occurs twice", hint=SAVE_AGAIN)
         before = leaf.path
         if isinstance(leaf, TensorLeaf):
             # the logical bytes: an expanded view of one element may be a terabyte to hash

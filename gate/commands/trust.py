@@ -95,7 +95,7 @@ def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Tr
     if keys is None and not (identity.name and identity.issuer):
         raise SettingsError(
             "no trusted key or identity was given",
-            hint="Give --trusted-keys; for a seal without a key --certificate-identity and "
-            "--certificate-oidc-issuer, both: anybody can get a certificate in another name.",
+            hint="Give --trusted-keys FILE. For a keyless seal, give both --certificate-identity "
+            "and --certificate-oidc-issuer: anyone can get a certificate for some other identity.",
         )
     return Trust(keys=keys, identity=identity, root=root)

@@ -234,7 +234,10 @@ def _names(files: Files, folder: Path) -> Iterator[str]:
                 yield below.as_posix()
             names += 1
             if names > MAX_VISITS:
-                raise StorageError(f"{folder.name} holds more than {MAX_VISITS:,} names")
+                raise StorageError(
+                    f"{folder.name} contains more than {MAX_VISITS:,} names",
+                    hint="Let the script write fewer files, or name a narrower folder.",
+                )
 
 
 def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:

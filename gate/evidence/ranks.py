@@ -40,7 +40,7 @@ from gate.evidence.rank_ends import rank_ends
 from gate.evidence.run_evidence import MAX_NODE, MAX_RANKS, HarnessProcess
 from gate.evidence.step_lines import StepLines, read_step_lines
 from gate.system.files.port import Files
-from gate.text.phrases import rank_words
+from gate.text.phrases import count, rank_words
 from gate.text.untrusted_text import plain_text
 from gate.training.runs import RunEnd, RunRecord, StoppedBy, rank_on, told_nodes
 
@@ -323,7 +323,7 @@ def refuse_problems(what: str, problems: list[str]) -> None:
     """Raise `EvidenceError` with the problems listed, if there are any."""
     if problems:
         raise EvidenceError(
-            f"{what} ({len(problems)} problem(s))",
+            f"{what} ({count(len(problems), 'problem')})",
             hint="Each line gives its cause; a strict run must have none.",
             details=tuple(map(plain_text, problems[:MAX_SHOWN_PROBLEMS])),
         )
@@ -366,10 +366,10 @@ def read_ranks(
 
 
 def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLines]) -> None:
-    for rank, count in Counter(process.rank for process in steps).items():
+    for rank, processes in Counter(process.rank for process in steps).items():
         # weights in shared memory that several processes
         # update at once: results depend on their speed
-        if count > 1:
+        if processes > 1:
             spans = [
                 _span(files, out, process, lines)
                 for process, lines in steps.items()

@@ -27,6 +27,7 @@ from gate.package.ustar import (
     not_canonical,
     padding,
     parse_header,
+    truncated,
 )
 
 # for less, waking a thread takes longer than hashing
@@ -197,7 +198,7 @@ class _DigestingReader:
         """
         view = next(self._pieces)[:count]
         if len(view) > self.left or not self._fill(view):
-            raise _truncated()
+            raise truncated()
         self.left -= len(view)
         self.digests.inside(view)
         return view
@@ -215,15 +216,9 @@ class _DigestingReader:
         # a header's size is a claim: it is held against what is left before a byte of it is read
         data = self._stream.read(count) if count <= self.left else b""
         if len(data) != count:
-            raise _truncated()
+            raise truncated()
         self.left -= count
         return data
-
-
-def _truncated() -> AttestationError:
-    return AttestationError(
-        "the package is truncated", hint="The file was cut off; fetch it again."
-    )
 
 
 def _members(reader: _DigestingReader, keep: frozenset[str]) -> Iterator[ArchiveMember]:

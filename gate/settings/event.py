@@ -81,6 +81,8 @@ def read_step_state(variables: Mapping[str, str]) -> StepState:
     )
 
 
+CORRECT_INPUT = "Correct it under `with:` in the step of the workflow."
+ON_A_RUNNER = "`repro-gate action` is for a GitHub runner; locally use `repro-gate gate`."
 # `\Z` and not `$`, behind which a line end may still follow.
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
 # SHA-1, or SHA-256 in repositories that were made with it.
@@ -237,7 +239,7 @@ def _mode(variables: Mapping[str, str]) -> Mode:
     text = _input(variables, "mode").lower() or Mode.GATE.value
     if text not in {mode.value for mode in Mode}:
         known = ", ".join(mode.value for mode in Mode)
-        raise SettingsError(f"input mode: {text[:40]!r} is not one of {known}")
+        raise SettingsError(f"input mode: {text[:40]!r} is not one of {known}", hint=CORRECT_INPUT)
     return Mode(text)
 
 
@@ -245,7 +247,7 @@ def _sign(variables: Mapping[str, str]) -> SigningMethod:
     text = _input(variables, "sign").lower() or SigningMethod.KEY.value
     if text not in {method.value for method in SigningMethod}:
         known = ", ".join(method.value for method in SigningMethod)
-        raise SettingsError(f"input sign: {text[:40]!r} is not one of {known}")
+        raise SettingsError(f"input sign: {text[:40]!r} is not one of {known}", hint=CORRECT_INPUT)
     # refused and not ignored: whoever gave it believes that it signs
     for name in ("signing_key", "signer"):
         if text == SigningMethod.SIGSTORE.value and _input(variables, name):
@@ -273,7 +275,10 @@ def _signer(variables: Mapping[str, str]) -> SignerPlace | None:
 def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = _input(variables, name).lower()
     if text not in {"", "true", "false"}:
-        raise SettingsError(f"input {name}: {text[:40]!r} is neither true nor false")
+        raise SettingsError(
+            f"input {name}: {text[:40]!r} is neither true nor false",
+            hint=CORRECT_INPUT,
+        )
     return text == "true" if text else default
 
 
@@ -366,7 +371,7 @@ def _repository(variables: Mapping[str, str]) -> str:
     if not REPOSITORY_NAME.match(name):
         raise SettingsError(
             f"GITHUB_REPOSITORY {name[:80]!r} is not owner/name",
-            hint="`repro-gate action` is for a GitHub runner; locally use `repro-gate gate`.",
+            hint=ON_A_RUNNER,
         )
     return name
 
@@ -374,7 +379,7 @@ def _repository(variables: Mapping[str, str]) -> str:
 def _commit(variables: Mapping[str, str]) -> str:
     commit = variables.get("GITHUB_SHA", "")
     if not COMMIT_HASH.match(commit):
-        raise SettingsError(f"GITHUB_SHA {commit[:80]!r} is not a commit hash")
+        raise SettingsError(f"GITHUB_SHA {commit[:80]!r} is not a commit hash", hint=ON_A_RUNNER)
     return commit
 
 

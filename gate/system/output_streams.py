@@ -1,12 +1,13 @@
 """Standard output and standard error of this process, whatever they lead to.
 
-A character that a stream cannot encode is escaped, and a stream that is closed takes all. A disk
-that is full is a fault of that stream, and not one of the program. No line of them is a command of
-GitHub's runner.
+A character that a stream cannot encode becomes plain letters or is escaped, and a stream that is
+closed takes all. A disk that is full is a fault of that stream, and not one of the program. No line
+of them is a command of GitHub's runner.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -21,15 +22,52 @@ from gate.text.untrusted_text import without_commands
 STREAMS: Final = {"stdout": "standard output", "stderr": "standard error"}
 
 
+# what the gate's own sentences use; anything else is of a script, and is escaped
+PLAIN: Final = {
+    "✅": "[ok]",
+    "❌": "[fail]",
+    "⚪": "[none]",
+    "⛔": "[error]",
+    "🔶": "[changed]",
+    "→": "->",
+    "←": "<-",
+    "…": "...",
+    "±": "+/-",
+    "×": "x",
+    "·": "|",
+    "—": "-",
+    "≠": "!=",
+    "∞": "inf",
+    "√": "sqrt",
+    "²": "^2",
+    "Σ": "sum",
+    "✕": "x",
+    "▲": "^",
+    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True)),
+}
+IN_PLAIN_LETTERS: Final = "repro-gate-plain"
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """In place of what cannot be encoded: its plain letters, or its escape sequence."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    escaped = (character.encode("ascii", "backslashreplace").decode() for character in text)
+    pairs = zip(text, escaped, strict=True)
+    return "".join(PLAIN.get(character, plain) for character, plain in pairs), error.end
+
+
 def prepare_streams() -> None:
     """Let no text fail to be printed because of its characters, or because nobody reads it."""
+    codecs.register_error(IN_PLAIN_LETTERS, _plain)
     for name in STREAMS:
         stream = getattr(sys, name)
         if stream is None:
             nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
             setattr(sys, name, nowhere)
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=IN_PLAIN_LETTERS)
 
 
 class CommandFree:
@@ -103,8 +141,8 @@ def unwritten(*, after_fault: bool = False) -> StorageError | None:
             _silence(stream)
             return StorageError(
                 f"{shown} cannot be written: {error.strerror}",
-                hint="Free space, or let the output go elsewhere. Files that the command has "
-                "written are whole.",
+                hint="Free some space, or send the output elsewhere. The files that the command "
+                "wrote are complete.",
             )
     return None
 

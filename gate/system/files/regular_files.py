@@ -25,7 +25,8 @@ _HINTS = {
     errno.EACCES: "Give the account that runs the gate access to it.",
     errno.EPERM: "Give the account that runs the gate access to it.",
     errno.EFBIG: "Raise the limit (ulimit -f) of the account that runs the gate.",
-    errno.EROFS: "Choose a folder on a writable disk.",
+    errno.EROFS: "That disk is read-only: work in a copy on another one, or send the output there "
+    "with --out.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
     errno.ELOOP: "Replace the link with the file itself; links are not followed.",
     errno.ENAMETOOLONG: "Use shorter names or fewer nested folders.",
