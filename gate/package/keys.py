@@ -524,7 +524,7 @@ def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:
             data,
             source,
             max_bytes=MAX_TRUST_BYTES,
-            hint="Restore the trust file from version control.",
+            hint="Check that this is the trust file; if so, restore it from version control.",
         )
     except AttestationError as error:
         raise KeyFileError(error.message, hint=error.hint, details=error.details) from error

@@ -183,7 +183,9 @@ def require_regular(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode):
         raise StorageError(
             f"{safe_line(str(path))} is {KINDS[stat.S_IFMT(facts.st_mode)]}, not a regular file",
-            hint="Only regular files are read and written; links are not followed.",
+            hint="Name a file in it."
+            if stat.S_ISDIR(facts.st_mode)
+            else "Only regular files are read and written; links are not followed.",
         )
 
 
