@@ -141,8 +141,8 @@ def notes(changelog: str, version: str) -> str:
     found = re.search(rf"{heading}\n(.*?)(?=^## \[|\Z)", changelog, re.MULTILINE | re.DOTALL)
     if found is None or not found[1].strip():
         raise ReleaseError(
-            f"CHANGELOG.md has nothing under `## [{version}] - YYYY-MM-DD`: move there what "
-            "stands under Unreleased"
+            f"CHANGELOG.md has nothing under `## [{version}] - YYYY-MM-DD`: move the entries "
+            "of Unreleased to that heading"
         )
     return found[1].strip() + "\n"
 
@@ -254,11 +254,15 @@ def run(words: list[str], root: Path) -> str:
     """One command; answers what it prints."""
     parser = argparse.ArgumentParser(description="The steps of a release.")
     parser.add_argument("command", choices=("check", "pin", "notes", "publish"))
-    parser.add_argument("--version", default="")
-    parser.add_argument("--image", default="")
-    parser.add_argument("--slim-image", default="")
+    parser.add_argument("--version")
+    parser.add_argument("--image")
+    parser.add_argument("--slim-image")
     parser.add_argument("--pinned", action="store_true")
     asked = parser.parse_args(words)
+    needed = ("image", "slim_image") if asked.command == "pin" else ("version",)
+    missing = [f"--{name.replace('_', '-')}" for name in needed if getattr(asked, name) is None]
+    if missing:
+        raise ReleaseError(f"{asked.command} needs {' and '.join(missing)}")
     if asked.command == "pin":
         return pin(root, (asked.image, asked.slim_image))
     version = checked_version(asked.version)

@@ -254,7 +254,7 @@ def _tell_fault(runner: Runner, known: CallProgress, fault: GateError) -> ExitCo
             tell()
         except Exception as second:  # noqa: BLE001 - as above
             runner.say(
-                quoted(f"the result could not be reported everywhere: {InternalError(second)}")
+                quoted(f"the result could not be reported everywhere: {as_gate_error(second)}")
             )
     return fault.exit_code
 

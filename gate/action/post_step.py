@@ -18,6 +18,7 @@ from gate.report.runner_files import fault_annotation
 from gate.settings.event import StepState, read_inputs, read_step_state
 from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
+from gate.text.phrases import count
 from gate.text.untrusted_text import safe_block
 
 
@@ -70,7 +71,7 @@ def _end_containers(step: PostStep, state: StepState) -> None:
         step.say("removed the gate's own container, which was still running")
     removed = step.engine.remove_run(state.run) if state.run else 0
     if removed:
-        step.say(f"removed {removed} leftover training container(s)")
+        step.say(f"removed {count(removed, 'leftover training container')}")
 
 
 def _tidy_workspace(step: PostStep) -> None:

@@ -30,6 +30,8 @@ from gate.errors import EvidenceError
 from gate.text.untrusted_text import short_text
 
 MAX_LEAVES = 1_000_000
+FEWER_LEAVES = "Save fewer and larger tensors; long lists of numbers belong into one."
+SAVE_AGAIN = "No known program writes such a file: save the state again."
 # A manifest lists the leaves of several states: what the gate captured on rank 0, and what the
 # script saved. Each state has a prefix, which the paths in its own file do not have.
 CAPTURED: Final = "state"
@@ -194,12 +196,14 @@ def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> N
     The leaves must be sorted by path.
     """
     if len(leaves) > MAX_LEAVES:
-        raise EvidenceError(f"{shown}: more than {MAX_LEAVES:,} tensors and values")
+        raise EvidenceError(
+            f"{shown}: more than {MAX_LEAVES:,} tensors and values", hint=FEWER_LEAVES
+        )
     before = None
     total = 0
     for leaf in leaves:
         if leaf.path == before:
-            raise EvidenceError(f"{shown}: {short_text(leaf.path)} occurs twice")
+            raise EvidenceError(f"{shown}: {short_text(leaf.path)} occurs twice", hint=SAVE_AGAIN)
         before = leaf.path
         if isinstance(leaf, TensorLeaf):
             # Count the elements that are hashed: an expanded view of a single element may be a

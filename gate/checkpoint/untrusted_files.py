@@ -151,7 +151,7 @@ def open_untrusted(
     except StorageError as error:
         raise EvidenceError(
             f"{shown}: cannot be read: {plain_text(error.message)}",
-            hint="It must be a regular file: no link, no pipe, no folder, and not too large.",
+            hint=plain_text(error.hint),
         ) from error
     except DocumentError as error:
         details = tuple(map(plain_text, error.details))

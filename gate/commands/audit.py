@@ -83,7 +83,9 @@ def audit_command(
 
 def _of_package(path: Path, package: Path, trusted_keys: Path | None, commit: str) -> AuditReport:
     if path != HERE:
-        raise SettingsError("a folder and --package are two audits", hint="Give one of the two.")
+        raise SettingsError(
+            "audit takes a folder or --package, not both", hint="Leave one of the two out."
+        )
     if (trusted_keys is None) != (not commit):
         raise SettingsError(
             "a seal is checked with a trust file and a commit",

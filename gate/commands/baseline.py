@@ -50,7 +50,6 @@ from gate.commands.options import (
 from gate.commands.program import FILES
 from gate.comparison.tolerances import CONFIDENCE
 from gate.errors import BaselineError, GateError, SettingsError
-from gate.pipelines.entry import MAX_SETTINGS_BYTES
 from gate.pipelines.gate import record_baseline
 from gate.pipelines.measurement import (
     calibration,
@@ -61,6 +60,7 @@ from gate.pipelines.measurement import (
 )
 from gate.pipelines.policy_files import shown_baseline, work_tree_baseline
 from gate.pipelines.proposals import accepted, archived_proposal, last_proposal, proposal_at
+from gate.pipelines.settings_file import settings_bytes
 from gate.pipelines.snapshots import held_out
 from gate.report.entry_words import movement_words
 from gate.report.escape import clean, clean_name
@@ -166,7 +166,9 @@ def _commits(shown: ShownEntry) -> Iterator[tuple[str, ...]]:
 
 
 def _named(entry: BaselineEntry) -> str:
-    return ", ".join(entry.environment.parts.get(name, NONE) for name in NAMED_PARTS)
+    parts = entry.environment.parts
+    device, cpu, torch = (parts.get(name, "") for name in NAMED_PARTS)
+    return ", ".join(filter(None, (device, cpu, f"torch {torch}" if torch else ""))) or NONE
 
 
 def proposal_view(
@@ -385,7 +387,7 @@ def _write_block(request: GateRequest, block: str) -> None:
     source = request.repository_path(request.config_name)
     path = request.top / source
     # a training ran since it was read, and an editor may have saved it
-    if FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES) != request.settings_text:
+    if settings_bytes(path, FILES) != request.settings_text:
         raise SettingsError(
             f"{source}: changed while the trainings ran",
             hint="Nothing was written. Copy the printed lines into the file yourself.",

@@ -88,6 +88,7 @@ def _show(difference: StateDifference, limit: int) -> None:
     from rich.console import Console  # noqa: PLC0415
 
     from gate.report.terminal_lines import difference_view  # noqa: PLC0415
+    from gate.system.console import wide_enough  # noqa: PLC0415
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = wide_enough(Console(highlight=False, markup=False, emoji=False))
     console.print(difference_view(difference, limit))

@@ -201,7 +201,7 @@ def compact_command(
     config: Config = "",
     keep_days: Annotated[int, typer.Option(min=1, help="Leave this many newest days.")] = 2,
 ) -> None:
-    """Join the files of past days: one a verdict becomes a few a day.
+    """Join the files of past days into a few for each day.
 
     Each batch is written before what is in it is removed, so no line is lost, whatever happens.
 
@@ -229,7 +229,7 @@ def prune_command(
     ] = 400,
     dry_run: Annotated[bool, typer.Option(help="Only count what would be removed.")] = False,
 ) -> None:
-    """Remove the lines that are past their time.
+    """Remove expired lines.
 
     Never removed: the newest verdict and the newest sealed pass of each gate, sealed passes that
     changed a baseline, and lines of another version's schema.

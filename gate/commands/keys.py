@@ -35,7 +35,8 @@ from gate.package.trust_file import (
     with_key_revoked,
     write_trusted_keys,
 )
-from gate.pipelines.entry import MAX_SETTINGS_BYTES, nearest_settings, parse_settings_apart
+from gate.pipelines.entry import parse_settings_apart
+from gate.pipelines.settings_file import nearest_settings, settings_bytes
 from gate.report.escape import clean
 from gate.settings.signer_places import FilePlace, SignerPlace, read_signer_place
 from gate.system.clock import SystemClock
@@ -259,10 +260,10 @@ def _trust_file(given: Path | None) -> Path:
     """The file that was named, else that of the settings here or of the repository, else ours."""
     if given is not None:
         return given
-    settings = nearest_settings(Path(), FILES)
+    settings = nearest_settings(Path())
     if settings is None:
         return _without_links(TRUST_FILE, Path())
-    text = FILES.read_bytes(settings, max_bytes=MAX_SETTINGS_BYTES)
+    text = settings_bytes(settings, FILES)
     chosen = parse_settings_apart(text, str(settings)).signing.trusted_keys
     return _without_links(settings.parent / chosen, settings.parent)
 
@@ -324,7 +325,7 @@ def _check_text(option: str, text: str) -> None:
     """Refuse what a reader of the file would not see as it is."""
     if len(text) > MAX_KEY_TEXT:
         raise SettingsError(
-            f"{option} has {len(text):,} characters", hint=f"Give {MAX_KEY_TEXT} at most."
+            f"{option} has {len(text):,} characters", hint=f"Give at most {MAX_KEY_TEXT}."
         )
     if not text.isprintable():
         raise SettingsError(

@@ -16,7 +16,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.settings.event import SigningMethod
 from gate.settings.signer_places import SignerPlace, read_signer_place
-from gate.system.console import ConsoleProgress, Progress, QuietProgress
+from gate.system.console import ConsoleProgress, Progress, QuietProgress, wide_enough
 from gate.text.document import Document
 from gate.text.documents import write_document
 from gate.verdict.request import GateRequest
@@ -112,7 +112,7 @@ def progress_for(*, quiet: bool, verbose: bool) -> Progress:
 
 def console() -> Console:
     """Standard output for results: the training's text is never taken as markup."""
-    return Console(highlight=False, markup=False, emoji=False)
+    return wide_enough(Console(highlight=False, markup=False, emoji=False))
 
 
 def show(document: Document, view: RenderableType, *, as_json: bool) -> None:

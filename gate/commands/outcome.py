@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from typing import Final
 
 from gate.commands.options import console
 from gate.commands.program import FILES
@@ -12,6 +13,15 @@ from gate.report.terminal import next_text, quiet_line, verdict_view
 from gate.system.output_streams import unwritten
 from gate.text.documents import write_document
 from gate.text.untrusted_text import safe_block, safe_line
+
+# in the order in which somebody opens them; the rest is for the workflow
+TO_OPEN: Final = (
+    "report.html",
+    "verdict.json",
+    "proposed-baseline.json",
+    "package.tar",
+    "evidence",
+)
 
 
 def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = False) -> None:
@@ -48,8 +58,9 @@ def _print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool) -> 
     steps = next_text(outcome.verdict, outcome.reports.links)
     if steps:
         out.print(steps, soft_wrap=True)
-    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
-    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
+    names = set(FILES.list_names(outcome.out, max_names=1000))
+    shown = ", ".join(name for name in TO_OPEN if name in names)
+    out.print(f"\nWritten to {outcome.out}: {shown}", style="dim", soft_wrap=True)
     if outcome.sealing.why_not:
         out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
     for sentence in outcome.kept:

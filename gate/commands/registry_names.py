@@ -8,7 +8,8 @@ from typing import Final
 
 from gate.commands.program import FILES
 from gate.errors import RepositoryError, SettingsError
-from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
+from gate.pipelines.entry import parse_settings_apart
+from gate.pipelines.settings_file import find_config, settings_bytes
 from gate.settings.delivery_sections import check_repository
 from gate.settings.gate_settings import GateSettings
 from gate.system.gate_names import DEFAULT_GATE, GATE_ID
@@ -50,7 +51,7 @@ def clone_settings(config: str) -> tuple[GateSettings | None, Path]:
         if config:
             raise
         return None, start
-    text = FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
+    text = settings_bytes(path, FILES)
     return parse_settings_apart(text, path.name), path.parent
 
 
@@ -68,7 +69,10 @@ def registry_place(source: str, settings: GateSettings | None) -> tuple[str, str
     try:
         check_repository(place)
     except ValueError as error:
-        raise SettingsError(f"--from {safe_line(source)!r} {error}") from error
+        raise SettingsError(
+            f"--from {safe_line(source)!r} {error}",
+            hint="Give --from HOST/NAME, without https://.",
+        ) from error
     if "@" in source and not DIGEST.match(digest):
         raise SettingsError(
             f"--from {safe_line(source)!r} has no digest behind the @",

@@ -26,9 +26,7 @@ from gate.data.data_sets import move_sentence
 from gate.isolation.cluster_settings import ClusterSettings
 from gate.package.signing import Identity
 from gate.pipelines.entry import (
-    MAX_SETTINGS_BYTES,
     build_adapters,
-    nearest_settings,
     parse_settings_apart,
 )
 from gate.pipelines.opening import (
@@ -39,6 +37,7 @@ from gate.pipelines.opening import (
     ReproductionOutcome,
 )
 from gate.pipelines.reproduce import checked_and_run
+from gate.pipelines.settings_file import nearest_settings, settings_bytes
 from gate.report.escape import clean
 from gate.report.layout import Cell, Limits, Section, table_of
 from gate.report.overview import resume_words
@@ -274,10 +273,10 @@ Unsealed = Annotated[
 
 def _own_cluster() -> ClusterSettings:
     """The nodes that the caller's own settings name, where there are any in this folder."""
-    path = nearest_settings(Path.cwd(), FILES)
+    path = nearest_settings(Path.cwd())
     if path is None:
         return ClusterSettings()
-    data = FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
+    data = settings_bytes(path, FILES)
     # a file of another version has no say in how a package is run again
     return parse_settings_apart(data, path.name).cluster if CLUSTER in data else ClusterSettings()
 

@@ -506,7 +506,7 @@ def _rehearsed(call: ReproductionCall, trust: Trust, progress: Progress) -> Repr
 def rollback_view(rollback: Rollback) -> RenderableType:
     """The commit, who sealed it, what was passed over, and where the model is."""
     signer = rollback.identity or f"key {short(rollback.key_id)}"
-    judged = f"a merge into {rollback.base_branch}" if rollback.base_branch else "itself"
+    judged = f"a merge into {rollback.base_branch}" if rollback.base_branch else "the commit alone"
     rows = [
         ("made", f"{rollback.made_at} (the signer's claim)"),
         ("sealed by", signer),

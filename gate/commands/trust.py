@@ -17,6 +17,7 @@ from gate.package.seal_files import find_seals
 from gate.package.seal_records import Expected, SealFile, TrustedKeys, VerifiedPackage
 from gate.package.signing import Identity, IdentitySigned
 from gate.package.sigstore_verifier import check_trusted_root, verify_identity
+from gate.package.ustar import BLOCK_BYTES, looks_like_package
 from gate.package.verify import verify_identity_package, verify_package
 from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.untrusted_text import safe_line
@@ -80,9 +81,19 @@ def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:
             f"there is no package at {safe_line(str(package))}",
             hint="Name the package.tar that a gate call wrote.",
         )
-    # said before what is missing beside it: a folder, or a pipe, has no seals
-    with FILES.open_binary(package, max_bytes=MAX_PACKAGE_BYTES):
+    # said before what is missing beside it: a folder, a pipe or another file has no seals
+    with FILES.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
+        is_package = looks_like_package(stream.read(BLOCK_BYTES))
+    try:
         return find_seals(package, FILES, seals)
+    except AttestationError as error:
+        # a file beside a seal may have been a package: then the seal refuses it
+        if is_package or seals:
+            raise
+        raise StorageError(
+            f"{safe_line(str(package))} is not a package of repro-gate",
+            hint="Name the package.tar that a gate call wrote.",
+        ) from error
 
 
 def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Trust:
@@ -95,7 +106,7 @@ def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Tr
     if keys is None and not (identity.name and identity.issuer):
         raise SettingsError(
             "no trusted key or identity was given",
-            hint="Give --trusted-keys; for a seal without a key --certificate-identity and "
-            "--certificate-oidc-issuer, both: anybody can get a certificate in another name.",
+            hint="Give --trusted-keys FILE. For a keyless seal, give both --certificate-identity "
+            "and --certificate-oidc-issuer: anyone can get a certificate for some other identity.",
         )
     return Trust(keys=keys, identity=identity, root=root)

@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group, get_install_completion_arguments
 
+from gate.text.phrases import without_pydantic
+
 START, CHECK, EXPLAIN, TRUST, OPERATE = "Start", "Check", "Explain", "Trust", "Operate"
 # The help's headings, in the order in which somebody meets the verbs; what a team does with many
 # gates comes last.
@@ -122,6 +124,15 @@ class Verbs(TyperGroup):
                         if of == heading
                     ]
                 )
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - see `format_commands`
+        """Run the verb; what it refuses of its arguments is in words of the command line."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # typer has pydantic check values
+            error.message = without_pydantic(error.message)
+            raise
 
     def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
         """The verb itself, or None when there is none of that name."""

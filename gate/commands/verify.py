@@ -227,7 +227,7 @@ def _model_head(model: ModelCheck) -> tuple[str, ...]:
     if model.has_the_weights:
         head = f"{model.shown} is not the sealed model: it holds more than what was sealed"
         return head, NOT_SEALED_HINT
-    return f"{model.shown} does not hold the sealed run's model", NOT_SEALED_HINT
+    return f"{model.shown} is not the sealed run's model", NOT_SEALED_HINT
 
 
 def _in_the_file(model: ModelCheck) -> list[tuple[str, str]]:

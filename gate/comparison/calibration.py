@@ -25,6 +25,7 @@ from gate.comparison.tolerances import (
 )
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
 from gate.settings.levels import FINAL, Tolerance, steps_of
+from gate.text.phrases import count
 from gate.text.untrusted_text import masked
 
 # Beyond this, a square overflows float64.
@@ -43,7 +44,7 @@ def metric_noise(runs: tuple[RunEvidence, ...]) -> tuple[tuple[MetricNoise, ...]
     for name in sorted(set().union(*by_name)):
         series = [metrics[name] for metrics in by_name if name in metrics]
         if len(series) < len(runs):
-            notes.append(f"metric {name} is missing in {len(runs) - len(series)} run(s)")
+            notes.append(f"metric {name} is missing in {count(len(runs) - len(series), 'run')}")
             continue
         noise = _noise_of(tuple(series))
         if noise is None:

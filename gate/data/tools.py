@@ -118,7 +118,8 @@ class Tools:
             raise too_slow(call.entry, call.seconds, said(result))
         if result.exit_code == watched.TOO_LARGE:
             raise DataError(
-                f"data: {call.entry}: more than {call.max_bytes:,} bytes came", hint=LIMIT_HINT
+                f"data: {call.entry}: the download exceeds {call.max_bytes:,} bytes",
+                hint=LIMIT_HINT,
             )
         if result.exit_code == watched.DISK_FULL:
             raise disk_full(call.objects, f"stopped fetching {call.entry} before nothing was left")
@@ -133,8 +134,8 @@ def too_slow(entry: str, seconds: float, details: tuple[str, ...] = ()) -> DataE
     """Return the error for a fetch that took too long, the same for all kinds of data."""
     return DataError(
         f"data: {entry}: not fetched within {seconds:g} s",
-        hint="Check the network and the server, or raise fetch.timeout_seconds; what has come is "
-        "kept for the next call.",
+        hint="Check the network and the server, or raise fetch.timeout_seconds; what was "
+        "downloaded is kept for the next call.",
         details=details,
     )
 

@@ -208,7 +208,7 @@ class Download(Connection):
     def too_large(self, max_bytes: int) -> DataError:
         """Return the error for more bytes than there is room for."""
         return DataError(
-            f"data: {self._file.entry}: more than {max_bytes:,} bytes came", hint=LIMIT_HINT
+            f"data: {self._file.entry}: the download exceeds {max_bytes:,} bytes", hint=LIMIT_HINT
         )
 
     def too_slow(self, seconds: float) -> DataError:  # noqa: ARG002 - of one try: told is that of all
@@ -261,8 +261,8 @@ class Download(Connection):
         asked = f", also when asked {tries} times" if tries > 1 else ""
         return DataError(
             f"data: {self._file.entry}: {_words(error)}{asked}",
-            hint="Run the job again later: what has come is kept. If this persists, check the "
-            "address in repro-gate.yml, and the proxy.",
+            hint="Run the job again later: what was downloaded is kept. If this persists, "
+            "check the address in repro-gate.yml, and the proxy.",
             details=(safe_line(without_password(self._file.url)),),
         )
 

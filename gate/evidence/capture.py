@@ -251,7 +251,10 @@ def _names(files: Files, folder: Path) -> Iterator[str]:
             # folders count too: a tree of empty folders has to end at the limit as well
             names += 1
             if names > MAX_VISITS:
-                raise StorageError(f"{folder.name} holds more than {MAX_VISITS:,} names")
+                raise StorageError(
+                    f"{folder.name} contains more than {MAX_VISITS:,} names",
+                    hint="Let the script write fewer files, or name a narrower folder.",
+                )
 
 
 def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:

@@ -87,7 +87,10 @@ class EvidenceFolder:
         """
         labels = [run.run.label for run in evidence.runs]
         if len(set(labels)) != len(labels):
-            raise EvidenceError("two runs in the evidence have the same label")
+            raise EvidenceError(
+                "two runs in the evidence have the same label",
+                hint="Start the call again with a new folder for --out.",
+            )
         # each run has a file of its own; a second copy in the set could disagree with it
         bare = evidence.model_copy(update={"runs": ()})
         judged = (self._written(SET_NAME, bare), *map(self._run, evidence.runs))

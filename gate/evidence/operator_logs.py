@@ -34,6 +34,7 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.settings.train_sections import OnOverride
 from gate.system.files.port import Files
 from gate.text.document import Document
+from gate.text.phrases import count
 from gate.text.untrusted_text import plain_text
 from gate.training.operator_tables import admitting_entry, remedy_for
 
@@ -171,8 +172,8 @@ def refuse_overrides(run: RunEvidence, mode: OnOverride) -> None:
         for override in overrides[:SHOWN]
     )
     raise EvidenceError(
-        f"run {run.run.label}: the training overrode what the gate had set ({len(overrides)} "
-        "time(s))",
+        f"run {run.run.label}: the training overrode what the gate had set "
+        f"({count(len(overrides), 'time')})",
         hint="Remove these lines from the script, or set determinism.on_override to observe or "
         "restore.",
         details=details,

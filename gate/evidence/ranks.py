@@ -42,7 +42,7 @@ from gate.evidence.rank_ends import rank_ends
 from gate.evidence.run_evidence import MAX_NODE, MAX_RANKS, HarnessProcess
 from gate.evidence.step_lines import StepLines, read_step_lines
 from gate.system.files.port import Files
-from gate.text.phrases import rank_words
+from gate.text.phrases import count, rank_words
 from gate.text.untrusted_text import plain_text
 from gate.training.runs import RunEnd, RunRecord, StoppedBy, rank_on, told_nodes
 
@@ -349,7 +349,7 @@ def refuse_problems(what: str, problems: list[str]) -> None:
     """Raise `EvidenceError` with the problems listed, if there are any."""
     if problems:
         raise EvidenceError(
-            f"{what} ({len(problems)} problem(s))",
+            f"{what} ({count(len(problems), 'problem')})",
             hint="Each line gives its cause; a strict run must have none.",
             details=tuple(map(plain_text, problems[:MAX_SHOWN_PROBLEMS])),
         )

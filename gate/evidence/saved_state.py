@@ -34,6 +34,7 @@ from gate.evidence.run_evidence import (
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
 from gate.text.documents import read_document
+from gate.text.phrases import count
 
 NUMBERS = frozenset(("int", "float", "bool", "bytes"))
 
@@ -275,7 +276,7 @@ def _prefixed(prefix: str, named: Mapping[str, str]) -> dict[str, str]:
 
 def _notes(shown: str, digest: StateDigest) -> tuple[str, ...]:
     left_out = (
-        f"{shown}: {rule.leaves} value(s) left out by {rule.pattern}: {rule.reason}"
+        f"{shown}: {count(rule.leaves, 'value')} left out by {rule.pattern}: {rule.reason}"
         for rule in digest.excluded
     )
     return (*(f"{shown}: {note}" for note in digest.notes), *left_out)

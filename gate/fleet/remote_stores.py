@@ -132,7 +132,10 @@ class S3Store:
 
         content: bytes = self._asked(got)
         if len(content) > MAX_FILE_BYTES:
-            raise PublishError(f"{self.shown}: {name} has more than {MAX_FILE_BYTES:,} bytes")
+            raise PublishError(
+                f"{self.shown}: {name} has more than {MAX_FILE_BYTES:,} bytes",
+                hint="No history writes such a file: remove it, or name another store.",
+            )
         return content
 
     def remove(self, names: Iterable[str]) -> None:
@@ -178,7 +181,10 @@ class RegistryStore:
         try:
             self._place = check_repository(place.removeprefix(OCI))
         except ValueError as error:
-            raise SettingsError(f"{safe_line(place)!r} {error}") from error
+            raise SettingsError(
+                f"{safe_line(place)!r} {error}",
+                hint="Give oci://registry.example.org/team/history.",
+            ) from error
         self.shown = f"{OCI}{self._place}"
         self._variables, self._files, self._policy = variables, files, policy
 

@@ -196,7 +196,10 @@ def mirror(store: HistoryStore, since: date, folder: FolderStore) -> int:
             gone.remove(name)
             continue
         if not NAME.match(name):
-            raise PublishError(f"{store.shown} lists a file name that no history uses")
+            raise PublishError(
+                f"{store.shown} lists a file name that no history uses",
+                hint="Name a place that has a history alone.",
+            )
         folder.write(name, store.read(name))
         copied += 1
     folder.remove(gone)

@@ -44,6 +44,7 @@ from gate.isolation.slurm import Slurm
 from gate.isolation.stop_signals import StopSignals
 from gate.isolation.training_output import Take
 from gate.system.files import writing
+from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
@@ -217,7 +218,7 @@ class Cluster:
             self._pause(0.3)
             state = self.scheduler.state(job)
         if state.restarts:
-            why = f"it was requeued {state.restarts} time(s)"
+            why = f"it was requeued {count(state.restarts, 'time')}"
         else:
             known = ENDINGS.get(state.state, f"its state is {safe_line(state.state)}")
             why = f"{known} ({state.reason})" if state.reason not in {"", "None"} else known

@@ -58,6 +58,9 @@ ANSWERED, FAULT, TOO_LARGE = 0, 1, 2
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # linux/prctl.h
 PR_SET_PDEATHSIG: Final = 1
+BAD_ANSWER: Final = (
+    "The file may be crafted to break its reader: create it again, or get it from its source."
+)
 KINDS: Final[dict[str, type[GateError]]] = {
     kind.__name__: kind
     for kind in (
@@ -137,7 +140,9 @@ def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is r
         try:
             return form.validate_json(answer[:-1])
         except ValueError as error:
-            raise EvidenceError(f"the reading of {what} returned an invalid answer") from error
+            raise EvidenceError(
+                f"the reading of {what} returned an invalid answer", hint=BAD_ANSWER
+            ) from error
     if code == TOO_LARGE:
         raise EvidenceError(f"{what} takes too much memory to read", hint=hint)
     raise _crashed(what, os.waitstatus_to_exitcode(status), hint)
@@ -221,7 +226,7 @@ def _raised(answer: bytes) -> GateError:
     except ValueError:
         parts = None
     if not isinstance(parts, list) or len(parts) < 3 or not all(isinstance(x, str) for x in parts):  # noqa: PLR2004 - kind, message, hint
-        return EvidenceError("the reading process returned an invalid answer")
+        return EvidenceError("the reading process returned an invalid answer", hint=BAD_ANSWER)
     name, message, hint, *details = parts
     kind = KINDS.get(name, EvidenceError)
     # bypass the class's own constructor: `InternalError` takes the original exception

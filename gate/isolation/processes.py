@@ -464,6 +464,13 @@ def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunEr
 
 
 def _not_found(name: str) -> RunError:
+    if "/" in name and not name.startswith("/"):
+        return RunError(
+            f"cannot start {name}: command not found",
+            hint="The gate trains a clean checkout, and this file is not in the commit. If it is "
+            "in a virtual environment that git ignores, activate that and write `python` in "
+            "train.command.",
+        )
     return RunError(
         f"cannot start {name}: command not found",
         hint="Install it in the training's environment, or correct train.command; a script "

@@ -129,7 +129,10 @@ class Slurm:
         """Return the node names in a list such as `n[1-2]`."""
         names = tuple(self._answer("scontrol", "show", "hostnames", listed).split())
         if not names or not all(map(NODE_NAME.match, names)):
-            raise RunError(f"scontrol does not resolve the nodes {safe_line(listed)!r}")
+            raise RunError(
+                f"scontrol does not resolve the nodes {safe_line(listed)!r}",
+                hint="Run `scontrol show hostnames` with these nodes by hand on this machine.",
+            )
         return names
 
     def address(self, node: str) -> str:

@@ -28,6 +28,7 @@ from gate.package.ustar import (
     not_canonical,
     padding,
     parse_header,
+    truncated,
 )
 
 # Waking a thread takes longer than hashing fewer bytes than this.
@@ -207,7 +208,7 @@ class _DigestingReader:
         """
         view = next(self._pieces)[:count]
         if len(view) > self.left or not self._fill(view):
-            raise _truncated()
+            raise truncated()
         self.left -= len(view)
         self.digests.inside(view)
         return view
@@ -226,15 +227,9 @@ class _DigestingReader:
         # allocating.
         data = self._stream.read(count) if count <= self.left else b""
         if len(data) != count:
-            raise _truncated()
+            raise truncated()
         self.left -= count
         return data
-
-
-def _truncated() -> AttestationError:
-    return AttestationError(
-        "the package is truncated", hint="The file was cut off; fetch it again."
-    )
 
 
 def _members(reader: _DigestingReader, keep: frozenset[str]) -> Iterator[ArchiveMember]:

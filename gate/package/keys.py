@@ -276,7 +276,7 @@ def _check_scrypt(n: int, r: int, p: int) -> None:
     if 128 * r * (n + p) > MAX_SCRYPT_BYTES or n * r * p > MAX_SCRYPT_COST:
         raise AttestationError(
             f"the signing key asks for too much: {numbers}",
-            hint=f"{MAX_SCRYPT_BYTES // 1024**2} MiB are the most. {ENCRYPT_HINT}",
+            hint=f"The limit is {MAX_SCRYPT_BYTES // 1024**2} MiB. {ENCRYPT_HINT}",
         )
     if n < 2 or n & (n - 1) or not r or not p:  # noqa: PLR2004 - RFC 7914: N is above 1
         message = f"{numbers} is not scrypt"
@@ -289,7 +289,7 @@ def _check_rounds(rounds: int) -> None:
     if rounds > MAX_PBKDF2_ROUNDS:
         raise AttestationError(
             f"the signing key asks for too much: {rounds:,} rounds of PBKDF2",
-            hint=f"{MAX_PBKDF2_ROUNDS:,} are the most. {ENCRYPT_HINT}",
+            hint=f"The limit is {MAX_PBKDF2_ROUNDS:,}. {ENCRYPT_HINT}",
         )
     if rounds < MIN_PBKDF2_ROUNDS:
         raise _weak(f"PBKDF2 with {rounds:,} rounds")
@@ -548,7 +548,7 @@ def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:
             data,
             source,
             max_bytes=MAX_TRUST_BYTES,
-            hint="Restore the trust file from version control.",
+            hint="Check that this is the trust file; if so, restore it from version control.",
         )
     except AttestationError as error:
         raise KeyFileError(error.message, hint=error.hint, details=error.details) from error

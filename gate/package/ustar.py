@@ -84,6 +84,10 @@ def parse_header(block: bytes) -> tuple[str, int]:
 
     Raises `AttestationError` for a header that is not byte for byte the one that `header` writes.
     """
+    if not looks_like_package(block):
+        raise AttestationError(
+            "this is not a package of repro-gate", hint="Name the package.tar of a gate call."
+        )
     fields = _FIELDS.unpack(block)
     if fields[7] != b"0":
         raise AttestationError(
@@ -108,6 +112,13 @@ def not_canonical() -> AttestationError:
     return AttestationError(
         "the package is not an archive that repro-gate wrote",
         hint="The file was damaged, changed, or made by another tool; fetch it again.",
+    )
+
+
+def truncated() -> AttestationError:
+    """The refusal of an archive that ends before its end mark."""
+    return AttestationError(
+        "the package is truncated", hint="The file was cut off; fetch it again."
     )
 
 
@@ -144,7 +155,8 @@ def member_index(
     position = 0
     for _ in range(MAX_MEMBERS):
         if position + BLOCK_BYTES > size_bytes:
-            return
+            # two empty blocks end every archive (POSIX.1, ustar)
+            raise truncated()
         block = read_at(position, BLOCK_BYTES)
         if not any(block):
             return

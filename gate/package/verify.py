@@ -283,8 +283,8 @@ def check_expected(facts: StatementFacts, expected: Expected) -> None:
 def _check_made(made_at: str, expected: Expected) -> None:
     if expected.not_before is not None and datetime.fromisoformat(made_at) < expected.not_before:
         raise AttestationError(
-            f"this package was made at {made_at}, which is too long ago",
-            hint="Run the gate again, or allow a greater --max-age.",
+            f"this package was made at {made_at}, longer ago than --max-age allows",
+            hint="Run the gate again, or allow a higher --max-age.",
         )
 
 

@@ -7,9 +7,10 @@ ignored files and files that `git update-index` hides.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gate.baseline.folder import files_in
 from gate.errors import DocumentError, GateError, RepositoryError, StorageError
@@ -96,13 +97,20 @@ def policy_sentence(paths: tuple[str, ...], policy: PolicyPaths, commit: str) ->
 
 
 def policy_hint(paths: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
-    """Return the command that commits the policy, even if ignore rules or index flags hide it."""
+    """Return the command that commits the policy, or fetches it, even if ignore rules hide it."""
     ignored, changed = git.ignored(), set(git.changed_files())
     left_out = [path for path in paths if path.startswith(ignored)] if ignored else []
     hidden = [path for path in paths if path not in changed and path not in left_out]
     command = add_and_commit(paths, policy, force=bool(left_out))
     if not hidden:
         return f"{command}."
+    if git.is_sparse():
+        # `git add` here would commit that the files are gone
+        folders = dict.fromkeys(shlex.quote(str(PurePosixPath(path).parent)) for path in hidden)
+        return (
+            "This work tree is sparse, and the files are not in it: "
+            f"`git sparse-checkout add {' '.join(folders)}`."
+        )
     return (
         "`git ls-files -v` lists with h or S the files whose changes git hides. Clear these marks "
         f"with `git update-index --no-assume-unchanged --no-skip-worktree FILE`, then {command}."

@@ -14,7 +14,7 @@ from pathlib import Path
 from gate.data.declared import FetchSources
 from gate.data.fetching import Fetcher, LocalData
 from gate.data.tools import Tools
-from gate.errors import RepositoryError, SettingsError
+from gate.errors import SettingsError
 from gate.fleet.store import HistoryStore
 from gate.isolation.confined_look import read_apart
 from gate.isolation.engine import Engine, connect_docker, engine_address
@@ -23,11 +23,12 @@ from gate.isolation.stop_signals import StopSignals
 from gate.package.signing import SealServices
 from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.environments import brought_environment
+from gate.pipelines.settings_file import find_config, settings_bytes
 from gate.publishing.artifact import PackageRegistry, Tracker
 from gate.publishing.credentials import login_file, s3_login_files
 from gate.settings.delivery_sections import SigningSettings, TrackerSettings
 from gate.settings.event import SigningMethod
-from gate.settings.gate_settings import FILE_NAME, GateSettings
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
 from gate.system.clock import SystemClock
 from gate.system.console import Progress
@@ -41,7 +42,6 @@ from gate.training.isolating import Isolating
 from gate.verdict.history import HistoryLine
 from gate.verdict.request import GateRequest
 
-MAX_SETTINGS_BYTES = 256 * 1024
 # folders of programs for the training alone: the locked packages of the commit under test and, in
 # the second variable, those of the base commit
 PROGRAMS = "REPRO_GATE_PROGRAMS"
@@ -168,40 +168,6 @@ def parse_settings_apart(data: bytes, source: str) -> GateSettings:
     return read_apart(form, lambda: parse_settings(data, source), what=safe_line(source))
 
 
-def find_config(config: str, start: Path, top: Path) -> Path:
-    """Return the settings file: the given one, else the one here, else the root's.
-
-    Without one, raises `SettingsError` with a hint how to write it.
-    """
-    if config:
-        given = start / config
-        if not given.is_file():
-            raise SettingsError(
-                f"{config}: no such file",
-                hint="Correct the path; `repro-gate init` writes a minimal file at the root.",
-            )
-        return given
-    for folder in (start, top):
-        if (folder / FILE_NAME).is_file():
-            return folder / FILE_NAME
-    raise SettingsError(
-        f"no {FILE_NAME} here or at the repository's root",
-        hint="Run `repro-gate init`, which writes one, or name yours: --config FOLDER/"
-        f"{FILE_NAME}.",
-    )
-
-
-def nearest_settings(start: Path, files: Files) -> Path | None:
-    """Return the settings file in a folder, else at the root of its repository, or None."""
-    if files.exists(start / FILE_NAME):
-        return start / FILE_NAME
-    try:
-        path = GitRepository(start).top_level() / FILE_NAME
-    except RepositoryError:
-        return None
-    return path if files.exists(path) else None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalCall:
     """The options of a call from the command line."""
@@ -220,7 +186,7 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
     repository = GitRepository(call.start)
     top = repository.top_level()
     config = config_inside(find_config(call.config, call.start, top), top)
-    text = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
+    text = settings_bytes(top / config, files)
     return request_for(call, repository, config, text, parse_settings_apart(text, str(config)))
 
 

@@ -242,7 +242,10 @@ class Play:
         for name in names:
             if not Path(name).is_absolute() and self._files.exists(workdir / name):
                 return workdir / name
-        raise SettingsError(f"train.command starts no script of the commit: {shlex.join(command)}")
+        raise SettingsError(
+            f"train.command starts no script of the commit: {shlex.join(command)}",
+            hint="A game day changes the training script: name it in train.command.",
+        )
 
     def _built_in(self, fault: Fault) -> _Site:
         """Return the small training that a fault needs, with its baseline.

@@ -11,7 +11,7 @@ from typing import Final
 from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
 from gate.isolation.confined_look import read_apart
 from gate.pipelines.doctor.preconditions import ignored_read
-from gate.pipelines.entry import MAX_SETTINGS_BYTES, parse_settings_apart
+from gate.pipelines.entry import parse_settings_apart
 from gate.pipelines.project_start import (
     PROJECT_FILE,
     TELLING_FILE,
@@ -38,6 +38,7 @@ from gate.pipelines.scaffold import (
     workflow_path,
     workflow_text,
 )
+from gate.pipelines.settings_file import settings_bytes
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.system.files.port import Files
 from gate.system.gate_names import gate_of_config
@@ -280,7 +281,7 @@ def settings_file(
 
 def _trains(top: Path, files: Files, path: str) -> tuple[str, tuple[str, ...]]:
     """Return where a settings file starts its training, from the root, and the command."""
-    data = files.read_bytes(top / path, max_bytes=MAX_SETTINGS_BYTES)
+    data = settings_bytes(top / path, files)
     settings = parse_settings_apart(data, path)
     folder = PurePosixPath(path).parent / settings.train.workdir
     return folder.as_posix(), settings.train.command
@@ -373,7 +374,7 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
 def _kept_settings(top: Path, files: Files, config: str, gate_id: str) -> GateSettings | None:
     """Return the existing settings; None if they are unreadable, which `doctor` reports."""
     try:
-        data = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
+        data = settings_bytes(top / config, files)
         settings = parse_settings_apart(data, config)
     except (SettingsError, StorageError, DocumentError):
         return None
@@ -399,7 +400,7 @@ def write_plan(top: Path, files: Files, tree: WorkTree, plan: Plan) -> None:
 def ignored_data(top: Path, files: Files, git: Git, config: str) -> str:
     """Return advice about a file that the training reads and git ignores, or an empty text."""
     try:
-        data = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
+        data = settings_bytes(top / config, files)
         settings = parse_settings_apart(data, config)
     except (SettingsError, StorageError, DocumentError):
         # `doctor` reports the fault of the settings

@@ -102,7 +102,10 @@ def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, str
         if NAME.fullmatch(list_name)
     ]
     if len(names) > MAX_HARNESS_FILES:
-        raise EvidenceError(f"the run left more than {MAX_HARNESS_FILES:,} files on this node")
+        raise EvidenceError(
+            f"the run left more than {MAX_HARNESS_FILES:,} files on this node",
+            hint="Start fewer processes that import torch.",
+        )
     # one budget for all documents of a node, because they are copied to the shared folder
     left = MAX_DOCUMENTS_BYTES
     for name in names:

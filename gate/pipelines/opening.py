@@ -265,7 +265,8 @@ def _repository(
         # other code can only come from a clone, so the package's source does not help
         if call.code is not None or call.work_tree or not recorded.source:
             raise RepositoryError(
-                f"commit {recorded.commit[:12]} is not available:  {fault.message}", hint=CLONE_HINT
+                f"commit {recorded.commit[:12]} of the package is not in this repository",
+                hint=CLONE_HINT,
             ) from fault
     else:
         return clone, CodeSource.CLONE

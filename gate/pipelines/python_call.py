@@ -16,16 +16,15 @@ from gate.errors import SettingsError
 from gate.isolation.confined_look import read_apart
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict
+from gate.pipelines.doctor.commit_checks import COMMIT_OR_IGNORE
 from gate.pipelines.entry import (
-    MAX_SETTINGS_BYTES,
     LocalCall,
     config_inside,
-    find_config,
-    nearest_settings,
     request_for,
 )
 from gate.pipelines.policy_files import work_tree_baseline
 from gate.pipelines.proposals import accepted, last_proposal
+from gate.pipelines.settings_file import find_config, nearest_settings, settings_bytes
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings, training_settings
 from gate.system.files.port import Files
@@ -95,8 +94,7 @@ def python_request(call: PythonCall, files: Files) -> GateRequest:
     if changed and call.update:
         raise SettingsError(
             "a baseline names a commit, and the work tree has uncommitted changes",
-            hint="Commit them, or add what does not belong to the project to .gitignore. Then "
-            "update again.",
+            hint=f"{COMMIT_OR_IGNORE}. Then update again.",
             details=changed[:SHOWN],
         )
     local = LocalCall(
@@ -144,13 +142,13 @@ def _own_settings(
     call: PythonCall, start: Path, repository: GitRepository, files: Files
 ) -> OwnSettings:
     top = repository.top_level()
-    config = find_config(call.config, start, top) if call.config else nearest_settings(start, files)
+    config = find_config(call.config, start, top) if call.config else nearest_settings(start)
     if config is None:
         return OwnSettings(
             path=config_inside(start / FILE_NAME, top), text=NO_SETTINGS, there=False
         )
     path = config_inside(config, top)
-    text = files.read_bytes(top / path, max_bytes=MAX_SETTINGS_BYTES)
+    text = settings_bytes(top / path, files)
     return OwnSettings(path=path, text=text, there=True)
 
 

@@ -81,14 +81,14 @@ def refuse_unmarked(out: Path, files: Files) -> None:
         taken.append(IGNORE_NAME)
     if taken:
         raise SettingsError(
-            f"--out {out}: contains {safe_line(taken[0])}, and the gate did not make this folder",
+            f"--out {out} contains {safe_line(taken[0])}, and the gate did not make this folder",
             hint="Name a new folder, for example demo-out: a call replaces what is in it.",
         )
 
 
 def _refuse_repository(out: Path, files: Files) -> None:
     if files.exists(out / ".git"):
-        raise SettingsError(f"--out {out}: is a repository", hint=SEPARATE)
+        raise SettingsError(f"--out {out} is a repository", hint=SEPARATE)
     if ".git" in out.resolve().parts:
         raise SettingsError(f"--out {out}: is in the .git folder of a repository", hint=SEPARATE)
 

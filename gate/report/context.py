@@ -119,12 +119,12 @@ def cost_words(cost: DeterminismCost) -> str:
     """Say in one line what strict mode costs."""
     memory = "" if cost.memory_ratio is None else f", memory {percent(cost.memory_ratio)}"
     if cost.state is CostState.NOT_MEASURABLE or cost.time_ratio is None:
-        return f"time not measurable: {cost.reason}{memory}"
+        return f"time not measurable ({cost.reason}){memory}"
     if cost.state is CostState.INCONCLUSIVE:
         # Noise could have made this figure, so it is only shown among the details.
-        return f"time not measurable here: the noise is larger than the effect{memory}"
+        return f"time not measurable here (the noise is larger than the effect){memory}"
     if cost.state is CostState.IMPLAUSIBLE:
-        return f"time {percent(cost.time_ratio)} is implausible: {cost.reason}{memory}"
+        return f"time {percent(cost.time_ratio)} is implausible ({cost.reason}){memory}"
     return f"time {percent(cost.time_ratio)} {interval(cost.low, cost.high)}".rstrip() + memory
 
 

@@ -587,5 +587,9 @@ def origin_words(origin: Provenance) -> str:
     """Say in one line where and when a measurement was made."""
     parts = origin.environment.parts
     where = ", ".join(f"{name} {parts[name]}" for name in SHOWN_PARTS if name in parts)
-    dirty = f", {len(origin.changed_files)} uncommitted change(s)" if origin.changed_files else ""
+    dirty = (
+        f", {count(len(origin.changed_files), 'uncommitted change')}"
+        if origin.changed_files
+        else ""
+    )
     return f"Commit {origin.commit[:12]}{dirty}, {origin.created_at[:16]}, {where}"

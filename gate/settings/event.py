@@ -83,6 +83,8 @@ def read_step_state(variables: Mapping[str, str]) -> StepState:
     )
 
 
+CORRECT_INPUT = "Correct it under `with:` in the step of the workflow."
+ON_A_RUNNER = "`repro-gate action` is for a GitHub runner; locally use `repro-gate gate`."
 # `\Z` and not `$`, because `$` also matches before a final line end.
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
 # SHA-1, or SHA-256 in repositories with that object format.
@@ -247,7 +249,7 @@ def _mode(variables: Mapping[str, str]) -> Mode:
     text = _input(variables, "mode").lower() or Mode.GATE.value
     if text not in {mode.value for mode in Mode}:
         known = ", ".join(mode.value for mode in Mode)
-        raise SettingsError(f"input mode: {text[:40]!r} is not one of {known}")
+        raise SettingsError(f"input mode: {text[:40]!r} is not one of {known}", hint=CORRECT_INPUT)
     return Mode(text)
 
 
@@ -255,7 +257,7 @@ def _sign(variables: Mapping[str, str]) -> SigningMethod:
     text = _input(variables, "sign").lower() or SigningMethod.KEY.value
     if text not in {method.value for method in SigningMethod}:
         known = ", ".join(method.value for method in SigningMethod)
-        raise SettingsError(f"input sign: {text[:40]!r} is not one of {known}")
+        raise SettingsError(f"input sign: {text[:40]!r} is not one of {known}", hint=CORRECT_INPUT)
     # refuse these inputs instead of ignoring them: the author believes that they sign
     for name in ("signing_key", "signer"):
         if text == SigningMethod.SIGSTORE.value and _input(variables, name):
@@ -284,7 +286,10 @@ def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = _input(variables, name).lower()
     # YAML users write yes and on too; anything unexpected is an error instead of a silent false
     if text not in {"", "true", "false"}:
-        raise SettingsError(f"input {name}: {text[:40]!r} is neither true nor false")
+        raise SettingsError(
+            f"input {name}: {text[:40]!r} is neither true nor false",
+            hint=CORRECT_INPUT,
+        )
     return text == "true" if text else default
 
 
@@ -380,7 +385,7 @@ def _repository(variables: Mapping[str, str]) -> str:
     if not REPOSITORY_NAME.match(name):
         raise SettingsError(
             f"GITHUB_REPOSITORY {name[:80]!r} is not owner/name",
-            hint="`repro-gate action` is for a GitHub runner; locally use `repro-gate gate`.",
+            hint=ON_A_RUNNER,
         )
     return name
 
@@ -388,7 +393,7 @@ def _repository(variables: Mapping[str, str]) -> str:
 def _commit(variables: Mapping[str, str]) -> str:
     commit = variables.get("GITHUB_SHA", "")
     if not COMMIT_HASH.match(commit):
-        raise SettingsError(f"GITHUB_SHA {commit[:80]!r} is not a commit hash")
+        raise SettingsError(f"GITHUB_SHA {commit[:80]!r} is not a commit hash", hint=ON_A_RUNNER)
     return commit
 
 

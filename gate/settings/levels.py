@@ -267,7 +267,7 @@ class Quarantine(Document):
             raise ValueError(message)
         if days > MAX_DAYS:
             message = (
-                f"lasts {days} days, and {MAX_DAYS} are the most: record the entry again, or renew "
+                f"lasts {days} days, the limit is {MAX_DAYS}: record the entry again, or renew "
                 "it in a pull request when it ends"
             )
             raise ValueError(message)
@@ -293,7 +293,7 @@ def _together(rules: tuple[Quarantine, ...]) -> tuple[Quarantine, ...]:
     last = max(date.fromisoformat(rule.until) for rule in rules)
     if (last - first).days > MAX_DAYS_TOGETHER:
         message = (
-            f"last {(last - first).days} days together, and {MAX_DAYS_TOGETHER} are the most: "
+            f"last {(last - first).days} days together, the limit is {MAX_DAYS_TOGETHER}: "
             "remove those that have expired, and those that have not begun"
         )
         raise ValueError(message)

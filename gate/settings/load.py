@@ -18,6 +18,7 @@ from gate.settings.train_sections import RANKS_WORD, with_ranks
 from gate.text.digests import sha256_hex
 from gate.text.documents import KeyPath, lines_of
 from gate.text.json_text import canonical_json
+from gate.text.phrases import count
 from gate.text.strict_yaml import parse_yaml
 
 BEGIN: Final = "# >>> repro-gate baseline calibrate (replaced by the next --write)"
@@ -116,8 +117,9 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
         errors = error.errors(include_url=False)
         faults = in_words_of_settings(errors, json.loads(document), GateSettings)
         faults = [_at_its_key(fault, lines) for fault in faults]
+        faults.sort(key=lambda fault: _place(fault["loc"], lines))
         raise SettingsError(
-            f"{source}: {len(faults)} error(s)",
+            f"{source}: {count(len(faults), 'error')}",
             hint="`repro-gate schema` prints every key with its type and default.",
             details=lines_of(faults, lambda path: _line(path, lines), GateSettings),
         ) from error
@@ -133,12 +135,15 @@ def _at_its_key(fault: ErrorDetails, lines: dict[KeyPath, int]) -> ErrorDetails:
     return {**fault, "loc": path, "msg": words}
 
 
+def _place(path: KeyPath, lines: dict[KeyPath, int]) -> int:
+    """Return the line of a key, or of the closest key above if it is missing; 0 without any."""
+    above = (path[:length] for length in range(len(path), -1, -1))
+    return next((lines[key] for key in above if key in lines), 0)
+
+
 def _line(path: KeyPath, lines: dict[KeyPath, int]) -> str:
-    """Return the line of a key, or of the closest key above it if the key is missing."""
-    for length in range(len(path), -1, -1):
-        if path[:length] in lines:
-            return f"line {lines[path[:length]]}: "
-    return ""
+    number = _place(path, lines)
+    return f"line {number}: " if number else ""
 
 
 def settings_digest(settings: GateSettings) -> str:

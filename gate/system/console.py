@@ -21,6 +21,7 @@ from rich.text import Text
 from gate.text.untrusted_text import safe_block, safe_line
 
 Reached = Callable[[str], None]
+LEAST_WIDTH = 40
 
 
 class Progress(Protocol):
@@ -43,6 +44,12 @@ class Progress(Protocol):
         ...
 
 
+def wide_enough(console: Console) -> Console:
+    """Give a console a least width: a terminal without a size would lose all text."""
+    console.width = max(console.width, LEAST_WIDTH)
+    return console
+
+
 class ConsoleProgress:
     """A `Progress` with a live spinner on a terminal, and plain lines in a log or a pipe.
 
@@ -51,15 +58,17 @@ class ConsoleProgress:
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
         self._verbose = verbose
-        self._console = Console(
-            file=stream,
-            force_terminal=stream.isatty(),
-            # With markup, brackets in a training's text would be taken as style and could hide
-            # text.
-            markup=False,
-            emoji=False,
-            highlight=False,
-            soft_wrap=True,
+        self._console = wide_enough(
+            Console(
+                file=stream,
+                force_terminal=stream.isatty(),
+                # With markup, brackets in a training's text would be taken as style and could
+                # hide text.
+                markup=False,
+                emoji=False,
+                highlight=False,
+                soft_wrap=True,
+            )
         )
 
     def step(self, text: str) -> None:

@@ -1,12 +1,13 @@
 """Make this process's standard output and error robust, wherever they lead.
 
-Characters that a stream cannot encode are escaped, and a closed stream accepts everything. A full
-disk is reported as a fault of the stream, not as a crash of the program. No printed line can be a
-workflow command of GitHub's runner.
+Characters that a stream cannot encode become plain letters or are escaped, and a closed stream
+accepts everything. A full disk is reported as a fault of the stream, not as a crash of the program.
+No printed line can be a workflow command of GitHub's runner.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -21,15 +22,52 @@ from gate.text.untrusted_text import without_commands
 STREAMS: Final = {"stdout": "standard output", "stderr": "standard error"}
 
 
+# Signs in the gate's own sentences. Any other character comes from a script and is escaped.
+PLAIN: Final = {
+    "✅": "[ok]",
+    "❌": "[fail]",
+    "⚪": "[none]",
+    "⛔": "[error]",
+    "🔶": "[changed]",
+    "→": "->",
+    "←": "<-",
+    "…": "...",
+    "±": "+/-",
+    "×": "x",
+    "·": "|",
+    "—": "-",
+    "≠": "!=",
+    "∞": "inf",
+    "√": "sqrt",
+    "²": "^2",
+    "Σ": "sum",
+    "✕": "x",
+    "▲": "^",
+    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True)),
+}
+IN_PLAIN_LETTERS: Final = "repro-gate-plain"
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace what cannot be encoded by plain letters, or by its escape sequence."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    escaped = (character.encode("ascii", "backslashreplace").decode() for character in text)
+    pairs = zip(text, escaped, strict=True)
+    return "".join(PLAIN.get(character, plain) for character, plain in pairs), error.end
+
+
 def prepare_streams() -> None:
     """Make sure that printing never fails because of a character or a closed stream."""
+    codecs.register_error(IN_PLAIN_LETTERS, _plain)
     for name in STREAMS:
         stream = getattr(sys, name)
         if stream is None:
             nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
             setattr(sys, name, nowhere)
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=IN_PLAIN_LETTERS)
 
 
 class CommandFree:
@@ -107,8 +145,8 @@ def unwritten(*, after_fault: bool = False) -> StorageError | None:
             _silence(stream)
             return StorageError(
                 f"{shown} cannot be written: {error.strerror}",
-                hint="Free space, or let the output go elsewhere. Files that the command has "
-                "written are whole.",
+                hint="Free some space, or send the output elsewhere. The files that the command "
+                "wrote are complete.",
             )
     return None
 

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from gate.errors import DocumentError
 from gate.text.document import Document
 from gate.text.json_text import PACKED, reviewable_pieces
-from gate.text.phrases import key_path
+from gate.text.phrases import count, key_path, without_pydantic
 from gate.text.strict_json import MAX_BYTES, outline_of_json
 
 # similarity of a word with a typing error or two; below that it is a different word
@@ -132,7 +132,7 @@ def read_document(
         return model.model_validate_json(data, context=context)
     except ValidationError as error:
         raise DocumentError(
-            f"{source}: {error.error_count()} error(s)",
+            f"{source}: {count(error.error_count(), 'error')}",
             hint="Create the file again with repro-gate, or restore it from version control.",
             details=fault_lines(error, lambda _path: "", model),
         ) from error
@@ -179,7 +179,7 @@ def _wrong(fault: ErrorDetails, model: type[Document]) -> str:
         return "is required"
     if fault["type"] == "extra_forbidden":
         return f"is not a known key{nearest_key(model, fault['loc'])}"
-    return fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return without_pydantic(fault["msg"])
 
 
 def write_document(document: Document) -> bytes:

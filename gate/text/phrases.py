@@ -13,6 +13,12 @@ def count(number: int, noun: str) -> str:
 MOST_RANKS = 4
 
 
+def without_pydantic(message: str) -> str:
+    """What pydantic says of a value, for whoever typed it."""
+    plain = message.replace("Value error, ", "").replace("Input should be", "must be")
+    return plain.partition(", unable to parse ")[0]
+
+
 def rank_words(ranks: Sequence[int]) -> str:
     """Return `rank 1`, `ranks 1 and 3`, or the first of many: `ranks 1, 2, 3, 4 and 12 more`."""
     if len(ranks) == 1:

@@ -15,6 +15,9 @@ from gate.errors import DocumentError
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 32
+AGAIN = (
+    "Check that this is the right file; if so, restore it from version control or create it again."
+)
 INSIDE: Final = object()
 # An unterminated string reaches to the end of the text, so no second attempt is needed. The
 # possessive `*+` (Python 3.11) never gives back what has matched, so the time stays linear.
@@ -74,7 +77,7 @@ def _parsed(
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DocumentError(f"{source}: not UTF-8 at byte {error.start}") from error
+        raise DocumentError(f"{source}: not UTF-8 at byte {error.start}", hint=AGAIN) from error
     # before parsing: a RecursionError inside the C scanner says nothing about the file
     _check_depth(text, source)
     try:
@@ -82,7 +85,7 @@ def _parsed(
     except ValueError as error:
         raise DocumentError(
             f"{source}: not valid JSON: {error}",
-            hint="Restore the file from version control, or create it again.",
+            hint=AGAIN,
         ) from error
     return value
 
@@ -103,7 +106,7 @@ def _check_depth(text: str, source: str) -> None:
             break
         left = shorter
     if INNERMOST.search(left) or len(left) > MAX_DEPTH:
-        raise DocumentError(f"{source}: nested deeper than {MAX_DEPTH} levels")
+        raise DocumentError(f"{source}: nested deeper than {MAX_DEPTH} levels", hint=AGAIN)
 
 
 def _distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:

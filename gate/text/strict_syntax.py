@@ -40,7 +40,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise DocumentError(f"not valid TOML: {error}", hint="Correct it at that place.") from error
     except RecursionError as error:
-        raise DocumentError("nested too deep") from error
+        raise DocumentError("nested too deep", hint="Correct it at that place.") from error
 
 
 # Python's parser joins a dotted name part by part, which takes quadratic time. Only characters that

@@ -17,6 +17,8 @@ MAX_DEPTH = 40
 MAX_NODES = 20_000
 MAX_NUMBER = 40
 SHOWN = 80
+MERGE = "tag:yaml.org,2002:merge"
+QUOTE_IT = "Put the value in quotes."
 NUMBERS = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
 # YAML 1.1 demands `1.0e-3`; everybody writes `1e-3`
 FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z")
@@ -53,19 +55,23 @@ def parse_yaml(
     the file is `foreign`: another program wrote it.
     """
     if len(data) > MAX_BYTES:
-        raise SettingsError(f"{source}: {len(data):,} bytes, the limit is {MAX_BYTES:,}")
+        raise SettingsError(
+            f"{source}: {len(data):,} bytes, the limit is {MAX_BYTES:,}",
+            hint="Shorten it; the limit protects the machine that reads it.",
+        )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{source}: not UTF-8 at byte {error.start}") from error
+        raise SettingsError(
+            f"{source}: not UTF-8 at byte {error.start}", hint="Save the file as UTF-8."
+        ) from error
     try:
         _check_events(text, source)
         # compose nodes, not values: a node knows its line, and two equal keys remain two
         node = yaml.compose(text, Loader=_Loader)
     except RAISED as error:
         raise SettingsError(
-            f"{source}: not valid YAML: {_one_line(error)}",
-            hint="Check the indentation and the quotes on that line.",
+            f"{source}: not valid YAML: {_one_line(error, text)}", hint=_remedy(error)
         ) from error
     if node is None:
         return {}, {}
@@ -84,9 +90,15 @@ def _check_events(text: str, source: str) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         line = f"{source}: line {event.start_mark.line + 1 if event.start_mark else 0}"
         if depth > MAX_DEPTH:
-            raise SettingsError(f"{line}: nested deeper than {MAX_DEPTH} levels")
+            raise SettingsError(
+                f"{line}: nested deeper than {MAX_DEPTH} levels",
+                hint="Look for a bracket or brace that is never closed.",
+            )
         if nodes > MAX_NODES:
-            raise SettingsError(f"{line}: more than {MAX_NODES:,} values")
+            raise SettingsError(
+                f"{line}: more than {MAX_NODES:,} values",
+                hint="Shorten it; the limit protects the machine that reads it.",
+            )
         tag = getattr(event, "tag", None)
         if tag is not None:
             raise SettingsError(
@@ -100,17 +112,39 @@ def _shown(text: str) -> str:
     return ascii(text[:SHOWN])[1:-1]
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Exception, text: str) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = _problem(error)
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"line {text.count(chr(10), 0, error.position) + 1}: {problem}"
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
+
+
+# PyYAML's own words for these say what its parser does, and not what is wrong with the file
+TAB = "cannot start any token"
+SECOND_DOCUMENT = "but found another document"
 
 
 def _problem(error: Exception) -> str:
     if not isinstance(error, yaml.YAMLError):
         return "an invalid escape sequence, or a value that cannot be read"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"the character U+{int(error.character):04X} is not allowed"
+    raised = str(getattr(error, "problem", None) or error)
+    if raised == SECOND_DOCUMENT:
+        return "a second document begins here"
+    if TAB in raised and "\\t" in raised:
+        return "a tab, where YAML allows only spaces"
     lines = str(getattr(error, "problem", None) or error).splitlines()
     return _shown(lines[0]) if lines else type(error).__name__
+
+
+def _remedy(error: Exception) -> str:
+    if getattr(error, "problem", None) == SECOND_DOCUMENT:
+        return "Keep one document, without a line of three dashes after it."
+    if isinstance(error, yaml.reader.ReaderError):
+        return "Remove that character."
+    return "Check the indentation and the quotes on that line."
 
 
 class _Walker:
@@ -141,16 +175,30 @@ class _Walker:
         # aliases of aliases grow exponentially with their depth: nine lines can be a
         # billion values (CWE-776)
         if self._visits[id(node)] > MAX_ALIASES:
-            raise self._fault(node, f"more than {MAX_ALIASES} aliases of one value")
+            raise self._fault(
+                node,
+                f"more than {MAX_ALIASES} aliases of one value",
+                hint="Write the value out where it is used.",
+            )
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
         mapping: dict[str, object] = {}
         for key_node, value_node in node.value:
+            if key_node.tag == MERGE:
+                raise self._fault(
+                    key_node,
+                    "merge keys (<<) are not supported",
+                    hint="Copy the keys of the other mapping to this place.",
+                )
             key = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
-                raise self._fault(key_node, "a key must be text (put it in quotes)")
+                raise self._fault(key_node, "a key must be text", hint="Put the key in quotes.")
             if key in mapping:
-                raise self._fault(key_node, f"key {_shown(key)!r} is given twice")
+                raise self._fault(
+                    key_node,
+                    f"key {_shown(key)!r} is given twice",
+                    hint="Remove one of the two, or join what is below them.",
+                )
             mapping[key] = self.value(value_node, (*path, key))
             self.lines[(*path, key)] = key_node.start_mark.line + 1
         return mapping
@@ -159,12 +207,14 @@ class _Walker:
         # converting decimal digits to an integer takes time that grows with the square of
         # their number (CVE-2020-10735)
         if node.tag in NUMBERS and len(node.value) > MAX_NUMBER:
-            raise self._fault(node, f"a number of more than {MAX_NUMBER} characters: quote it")
+            raise self._fault(node, f"a number of more than {MAX_NUMBER} characters", hint=QUOTE_IT)
         try:
             # YAML 1.1 reads some plain text as dates; what is no plain value is refused below
             value: Any = self._constructor.construct_object(node)
         except RAISED as error:
-            raise self._fault(node, f"unsupported value: {_problem(error)}") from error
+            raise self._fault(
+                node, f"unsupported value: {_problem(error)}", hint=QUOTE_IT
+            ) from error
         if node.tag in NUMBERS and not self._foreign and AMBIGUOUS.match(node.value):
             named = f"{key_path(path)}: " if path else ""
             raise self._fault(
@@ -173,7 +223,9 @@ class _Walker:
                 hint="Write the number without a leading zero or a colon; quote it if it is text.",
             )
         if value is not None and not isinstance(value, str | int | float | bool):
-            raise self._fault(node, f"unsupported value of type {type(value).__name__}: quote it")
+            raise self._fault(
+                node, f"unsupported value of type {type(value).__name__}", hint=QUOTE_IT
+            )
         if isinstance(value, str):
             return self._joined(node, value)
         return value
@@ -183,8 +235,12 @@ class _Walker:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as error:
-            raise self._fault(node, "an unpaired surrogate") from error
+            raise self._fault(
+                node,
+                "an unpaired surrogate",
+                hint="Write both halves of the escape, or the character itself.",
+            ) from error
 
-    def _fault(self, node: yaml.Node, problem: str, *, hint: str = "") -> SettingsError:
+    def _fault(self, node: yaml.Node, problem: str, *, hint: str) -> SettingsError:
         line = node.start_mark.line + 1
         return SettingsError(f"{self.source}: line {line}: {problem}", hint=hint)

@@ -9,6 +9,7 @@ from gate.comparison.compare import missed_share
 from gate.comparison.differences import TensorDelta, ToleranceUse
 from gate.evidence.run_evidence import MetricSource, RunEvidence, WhyPassedOver
 from gate.settings.gate_settings import GateSettings, NotFiniteAllowed
+from gate.text.phrases import count
 from gate.verdict import reasons
 from gate.verdict.facts import Facts
 from gate.verdict.findings import warning
@@ -204,7 +205,7 @@ def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
     if len(messages) > SHOWN:
         messages[SHOWN:] = [f"and {len(messages) - SHOWN} more"]
     if lines:
-        messages.append(f"{lines} printed line(s) above 1,000 bytes were not searched")
+        messages.append(f"{count(lines, 'printed line')} above 1,000 bytes not searched")
     if not messages:
         return ()
     # A phase or a time in words is a label, and a picture shows numbers. Anything else may be a
@@ -231,15 +232,16 @@ def unbounded_tensors(facts: Facts, outcome: Outcome) -> tuple[Finding, ...]:
     farthest = against.farthest_tensor
     if farthest is None or (against.metrics and not _is_far(farthest)):
         return ()
-    count = sum(delta.weight for delta in against.tensors)
+    moved = sum(delta.weight for delta in against.tensors)
     metrics = "is within tolerance of" if against.metrics else "equals"
     expected = "the base commit" if facts.base_run else "the baseline"
     return (
         Finding(
             code="tensors-unbounded",
             severity=Severity.WARNING if farthest.limit is None else Severity.NOTICE,
-            message=f"every metric {metrics} {expected}, but {count} weight(s) or buffer(s) differ "
-            f"after the last step; most of all, {reasons.tensor_distance(farthest)}",
+            message=f"every metric {metrics} {expected}, but {count(moved, 'tensor')} of the model "
+            f"{'differs' if moved == 1 else 'differ'} after the last step; most of all, "
+            f"{reasons.tensor_distance(farthest)}",
             remedy=_remedy(farthest),
         ),
     )

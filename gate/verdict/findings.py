@@ -14,7 +14,7 @@ from gate.evidence.observations import CheckpointLack, started_without
 from gate.evidence.run_evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.settings.levels import CostSettings
-from gate.text.phrases import joined, rank_words
+from gate.text.phrases import count, joined, rank_words
 from gate.verdict.facts import Facts
 from gate.verdict.verdict import DATA_MOVED, BaselineFacts, Finding, Severity
 
@@ -55,7 +55,7 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
     names = ", ".join(files[:SHOWN_FILES]) + (", ..." if len(files) > SHOWN_FILES else "")
     return warning(
         "dirty-tree",
-        message=f"{len(files)} uncommitted change(s): {names}",
+        message=f"{count(len(files), 'uncommitted change')}: {names}",
         remedy="Commit them: until then the result belongs to no commit and is not sealed.",
     )
 
@@ -445,10 +445,10 @@ def writable_paths(used: Isolation) -> tuple[Finding, ...]:
     names = ", ".join(map(ascii, map(str, shown))) + (
         ", ..." if len(shown) < len(used.writable_paths) or used.paths_uncounted else ""
     )
-    count = f"{'at least ' if used.paths_uncounted else ''}{len(used.writable_paths)}"
+    paths = f"{'at least ' if used.paths_uncounted else ''}{len(used.writable_paths)}"
     return warning(
         "writable-paths",
-        message=f"{count} files and folders outside the run's own folders are writable for "
+        message=f"{paths} files and folders outside the run's own folders are writable for "
         f"the training and readable for the next run: {names}",
         remedy="Remove write access for others (chmod o-w), or give the gate a kernel with "
         "Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",

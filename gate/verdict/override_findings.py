@@ -10,6 +10,7 @@ from gate.diagnosis.diagnosis import CodePlace
 from gate.evidence.observations import MAY_BE_OPENED, Override, OverrideKind, SeedScope, SourceKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.knobs import BY_NAME, KEEP
+from gate.text.phrases import count
 from gate.verdict.facts import EntropyDraw
 from gate.verdict.findings import notice
 from gate.verdict.verdict import Finding, Severity
@@ -76,7 +77,7 @@ def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
     places = _by_place(overrides)
     shown = [_told_of(overrides) for overrides in places[:SHOWN]]
     if len(places) > SHOWN:
-        shown[-1] += f" (and {len(places) - SHOWN} more place(s))"
+        shown[-1] += f" (and {count(len(places) - SHOWN, 'more place')})"
     return tuple(
         Finding(
             code="settings-overridden",
@@ -108,8 +109,8 @@ def _holes(overrides: list[Override]) -> tuple[Finding, ...]:
     names = ", ".join(overrides[0].place for overrides in places[:SHOWN])
     return notice(
         "determinism-suspended",
-        message=f"deterministic algorithms are switched off and on again in {len(places)} "
-        f"place(s): {names}",
+        message=f"deterministic algorithms are switched off and on again in "
+        f"{count(len(places), 'place')}: {names}",
         remedy="The code in between runs without strict mode; its results must still be "
         "equal bit for bit.",
     )

@@ -401,7 +401,9 @@ def drift(comparison: Comparison, against: str) -> str:
         return f"{before}: {_number(outside)}"
     sentence = f"{before} from {first.where.removeprefix('at ')} on: {first.name}"
     if first.kind is EventKind.STATE:
-        sentence = f"{before} in {len(comparison.tensors):,} tensor(s) at the end: {first.name}"
+        sentence = (
+            f"{before} in {count(len(comparison.tensors), 'tensor')} at the end: {first.name}"
+        )
     return f"{sentence}; {_number(outside)}" if outside is not None else sentence
 
 

@@ -86,6 +86,14 @@ def test_settings_that_are_wrong_replace_an_older_green_too(scene: Scene) -> Non
     assert "repro-gate.yml: 1 error" in scene.comment
 
 
+def test_a_report_that_cannot_be_written_is_no_bug_of_the_gate(scene: Scene) -> None:
+    scene.with_baseline()
+    assert scene.run({"GITHUB_OUTPUT": "/none/output"}) == ExitCode.ERROR
+    said = "\n".join(scene.said)
+    assert "appending to /none/output failed: No such file or directory" in said
+    assert "This is a bug in repro-gate" not in said
+
+
 @each_row(
     ("changed", "sentence"),
     [

@@ -56,7 +56,7 @@ def test_containers_of_the_step_are_removed_and_no_others(scene: Scene) -> None:
     scene.made(RUN)
     stays = scene.made(OTHER_RUN)
     assert scene.clean_up(repro_gate_run=RUN) is ExitCode.PASS
-    assert scene.said == ["removed 1 leftover training container(s)"]
+    assert scene.said == ["removed 1 leftover training container"]
     assert list(scene.docker.containers_made) == [stays]
     Engine(scene.docker.connect).remove(stays)
 

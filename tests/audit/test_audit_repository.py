@@ -153,7 +153,7 @@ def test_without_a_gate_seeds_of_a_script_are_unknown_and_missing_ones_fail() ->
 
 def test_the_next_command_goes_on_from_what_there_is() -> None:
     assert item(BARE, "not-set-up").command == "repro-gate init"
-    broken = replace(BARE, settings_problem="repro-gate.yml: 1 error(s)")
+    broken = replace(BARE, settings_problem="repro-gate.yml: 1 error")
     assert item(broken, "settings").command == "repro-gate doctor"
     no_baseline = item(replace(WHOLE, baseline=None), "baseline")
     assert no_baseline.command == (

@@ -125,7 +125,7 @@ def test_an_entry_that_was_edited_by_hand_is_refused(edit: str) -> None:
     assert edited != data
     assert _refused({name: edited}).message in {
         f"{SHOWN}/{name}: was edited by hand: it does not match its digest",
-        f"{SHOWN}/{name}: 1 error(s)",
+        f"{SHOWN}/{name}: 1 error",
     }
 
 

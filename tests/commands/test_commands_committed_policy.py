@@ -66,6 +66,24 @@ def test_settings_that_git_was_told_to_overlook_judge_nothing(
     assert not (tmp_path / "out" / "verdict.json").exists()
 
 
+def test_a_baseline_that_a_sparse_checkout_leaves_out_is_brought_back(
+    project: Project, run: Run, tmp_path: Path
+) -> None:
+    project.write("other/x", "x")
+    project.commit()
+    record(project, run)
+    project.commit("Baseline")
+    project.git("sparse-checkout", "set", "other")
+    ended = _gate(run, tmp_path)
+    # `git add` would commit here that the baseline is gone
+    assert ended.err.splitlines()[-1] == (
+        "hint: This work tree is sparse, and the files are not in it: "
+        "`git sparse-checkout add .repro-gate/baseline`."
+    )
+    project.git("sparse-checkout", "add", ".repro-gate/baseline")
+    assert _gate(run, tmp_path).code == 0
+
+
 def test_what_no_commit_has_is_a_change_of_a_call_that_allows_them(
     project: Project, run: Run, tmp_path: Path
 ) -> None:

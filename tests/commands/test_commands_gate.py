@@ -88,7 +88,7 @@ def test_no_settings_file_ends_with_2_and_says_what_writes_one(project: Project,
     ended = run("gate")
     assert ended.code == 2
     assert ended.err == (
-        "error: no repro-gate.yml here or at the repository's root\n"
+        "error: no repro-gate.yml in this folder or in one above it, up to the repository's root\n"
         "hint: Run `repro-gate init`, which writes one, or name yours: "
         "--config FOLDER/repro-gate.yml.\n"
     )

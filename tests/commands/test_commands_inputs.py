@@ -25,8 +25,7 @@ TRUST = ("--trusted-keys", "keys/trusted-keys.json")
 
 # each verb with the input `@`, and the kinds that are no fault of it, or no fault of reading
 INPUTS: Mapping[str, tuple[tuple[str, ...], Mapping[str, int]]] = {
-    # a file that no seal is about is refused
-    "verify": (("verify", "@", *TRUST, "--commit", COMMIT), {"empty": 1, "broken": 1}),
+    "verify": (("verify", "@", *TRUST, "--commit", COMMIT), {}),
     "verify keys": (("verify", "p.tar", "--trusted-keys", "@", "--commit", COMMIT), {}),
     "verify seal": (
         ("verify", "p.tar", "--seal", "@", *TRUST, "--commit", COMMIT),
@@ -135,6 +134,15 @@ def test_a_wrong_input_is_told_with_the_same_exit_code_by_every_verb(
         if ended.code and verb not in {"audit", "doctor"}:
             assert ended.err.count("error: ") == 1, said
             assert "\nhint: " in ended.err, said
+
+
+def test_a_file_that_is_no_package_is_called_so_and_needs_no_seal(place: Path, run: Run) -> None:
+    assert place.is_dir()
+    for kind in ("empty", "broken"):
+        assert run("verify", kind, *TRUST, "--commit", COMMIT).err == (
+            f"error: {kind} is not a package of repro-gate\n"
+            "hint: Name the package.tar that a gate call wrote.\n"
+        )
 
 
 @each_row(("kind", "told"), [("folder", "is a folder, not a"), ("fifo", "is a FIFO, not a")])

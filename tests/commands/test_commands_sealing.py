@@ -84,7 +84,7 @@ def test_a_model_passes_only_as_what_was_sealed(
     renamed = {name.replace("weight", "other"): entry for name, entry in header.items()}
     assert answered(renamed) == (
         1,
-        f"model.safetensors does not hold the sealed run's model {hint}",
+        f"model.safetensors is not the sealed run's model {hint}",
     )
 
 

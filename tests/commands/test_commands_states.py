@@ -251,6 +251,32 @@ def test_a_damaged_package_is_an_error_and_no_difference(
     assert f"error: {package}: the package holds something that is not a regular file" in ended.err
 
 
+def test_a_package_that_was_cut_off_has_no_digest_wherever_it_was_cut(
+    tmp_path: Path, run: Run
+) -> None:
+    package = _package(tmp_path / "package.tar", {}, 1)
+    whole = package.read_bytes()
+    assert run("digest", package).code == 0
+    # the state is the first member, so all of it is there in each of these
+    ends = len(whole.rstrip(b"\0"))
+    for size in (ends // 512 * 512, ends - 1, ends // 2):
+        package.write_bytes(whole[:size])
+        assert run("digest", package).err == (
+            f"error: {package}: the package is truncated\n"
+            "hint: The file was cut off; fetch it again.\n"
+        )
+
+
+def test_a_file_that_is_empty_or_not_there_is_called_so(tmp_path: Path, run: Run) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    assert f"error: {empty}: is empty\n" in run("digest", empty).err
+    assert run("digest", "none").err == (
+        "error: none: cannot be read: reading none failed: No such file or directory\n"
+        "hint: Check the path; something else may have removed it.\n"
+    )
+
+
 def test_a_hostile_name_says_nothing_to_the_terminal(tmp_path: Path, run: Run) -> None:
     path = write_state(tmp_path / "state", **{"::error::x##[group]": floats(1)})
     shown = run("digest", path, "--leaves").out

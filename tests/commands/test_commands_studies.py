@@ -57,6 +57,20 @@ def test_seeds_show_mean_and_spread_and_draw_a_dot_for_each(seeded: Project, run
     assert text.count('<circle class="seed"') == 4
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--n", "1"), "Invalid value for '--n' / '-n': must be greater than or equal to 2"),
+        (("--n", "x"), "Invalid value for '--n' / '-n': must be a valid integer"),
+    ],
+)
+def test_a_wrong_number_is_refused_in_words_of_the_command_line(
+    run: Run, words: tuple[str, ...], sentence: str
+) -> None:
+    ended = run("seeds", *words)
+    assert (ended.code, ended.err.splitlines()[-1]) == (2, f"Error: {sentence}")
+
+
 def test_a_seed_without_effect_ends_with_3(project: Project, run: Run) -> None:
     project.play(losses=LOSSES)
     ended = run("seeds", "--n", "3", "-q")

@@ -54,7 +54,7 @@ def test_what_has_no_finite_step_is_left_out_with_a_note() -> None:
 
 def test_a_metric_that_a_run_lacks_is_told() -> None:
     bare = evidence_of().model_copy(update={"metrics": ()})
-    assert metric_noise((evidence_of(), bare))[1] == ("metric loss is missing in 1 run(s)",)
+    assert metric_noise((evidence_of(), bare))[1] == ("metric loss is missing in 1 run",)
 
 
 @given(st.lists(NUMBERS, min_size=2, max_size=6))

@@ -176,7 +176,7 @@ def test_a_size_that_is_a_lie_ends_at_the_limit(
     text = (repository.path / path).read_text().replace("size: 10240000", "size: 1")
     repository.write(path, text)
     error = refused(bench, path, max_bytes=1_000_000)
-    assert error.message == "data: big.bin.dvc: more than 1,000,000 bytes came"
+    assert error.message == "data: big.bin.dvc: the download exceeds 1,000,000 bytes"
     assert "fetch.max_bytes" in error.hint
 
 

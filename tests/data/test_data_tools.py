@@ -139,7 +139,7 @@ def test_a_slow_remote_ends_at_the_time_limit(bench: DataBench, program: Path) -
 def test_what_comes_too_much_is_stopped_while_it_comes(bench: DataBench, program: Path) -> None:
     script = "head -c 3000000 /dev/zero | tr '\\0' x > objects/more; sleep 600"
     error = refused(bench, program, script, max_bytes=1_000_000)
-    assert error.message == "data: x.dvc: more than 1,000,000 bytes came"
+    assert error.message == "data: x.dvc: the download exceeds 1,000,000 bytes"
 
 
 def test_what_it_says_is_shown_harmless_and_without_passwords(

@@ -181,7 +181,7 @@ def test_more_than_the_cache_may_hold_is_refused(
     assert error.message == (
         "data: mini.bin has 300,000 bytes; the cache may hold 200,000"
         if told
-        else "data: mini.bin: more than 200,000 bytes came"
+        else "data: mini.bin: the download exceeds 200,000 bytes"
     )
     assert error.hint == "Raise fetch.max_bytes in repro-gate.yml, or declare less data."
 

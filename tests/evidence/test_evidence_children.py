@@ -149,7 +149,7 @@ def test_a_hostile_name_is_defused(harness: HarnessFolder) -> None:
 def test_a_malformed_line_is_an_error(harness: HarnessFolder, fault: dict[str, object]) -> None:
     harness.whole()
     harness.children(child_line("python", **fault))
-    assert refusal(harness).message == "children-r0-11.jsonl: line 1: 1 error(s)"
+    assert refusal(harness).message == "children-r0-11.jsonl: line 1: 1 error"
 
 
 def test_a_file_longer_than_the_harnesss_own_limit_is_an_error(harness: HarnessFolder) -> None:

@@ -144,7 +144,7 @@ def test_a_strict_run_must_have_no_problem(harness: HarnessFolder) -> None:
     harness.whole()
     harness.attest(problems=["cudnn.benchmark is\x1b on"])
     error = refusal(harness)
-    assert error.message == "the deterministic settings did not take effect (1 problem(s))"
+    assert error.message == "the deterministic settings did not take effect (1 problem)"
     assert error.details == ("process 11, rank 0: cudnn.benchmark is\\x1b on",)
 
 
@@ -159,7 +159,7 @@ def test_a_default_run_keeps_its_problems_on_record(harness: HarnessFolder) -> N
 def test_problems_at_the_end_of_a_strict_run_are_an_error(harness: HarnessFolder) -> None:
     harness.whole(problems=["the state was not written"])
     error = refusal(harness)
-    assert error.message == "the harness could not observe everything (1 problem(s))"
+    assert error.message == "the harness could not observe everything (1 problem)"
     assert error.details == ("rank 0: the state was not written",)
 
 
@@ -373,7 +373,7 @@ def test_what_the_settings_exclude_from_a_checkpoint_does_not_count(harness: Har
     assert first.checkpoint == second.checkpoint
     names = [tensor.name for tensor in first.checkpoint.tensors]
     assert names == ["checkpoint/epoch", "state/model/0/weight"]
-    assert first.notes == ("c.json: 1 value(s) left out by /log/**: a log",)
+    assert first.notes == ("c.json: 1 value left out by /log/**: a log",)
     assert [(unused.key, unused.value) for unused in first.unused_settings] == [
         ("train.checkpoint_exclude", "/nothing")
     ]

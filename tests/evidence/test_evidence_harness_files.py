@@ -119,7 +119,7 @@ def test_a_broken_line_is_named_with_its_key(
     harness.steps(step_line(1), step_line(2, **change))
     with pytest.raises(EvidenceError) as caught:
         read_steps(files, harness)
-    assert caught.value.message == "steps-r0-11.jsonl: line 2: 1 error(s)"
+    assert caught.value.message == "steps-r0-11.jsonl: line 2: 1 error"
     assert told in caught.value.details[0]
 
 

@@ -59,7 +59,7 @@ def test_hostile_names_are_defused(harness: HarnessFolder) -> None:
 def test_a_malformed_line_is_an_error(harness: HarnessFolder, fault: dict[str, object]) -> None:
     harness.whole()
     harness.overrides(override_line(**fault))
-    assert refusal(harness).message == "overrides-r0-11.jsonl: line 1: 1 error(s)"
+    assert refusal(harness).message == "overrides-r0-11.jsonl: line 1: 1 error"
 
 
 def test_a_log_longer_than_the_harnesss_own_limit_is_an_error(harness: HarnessFolder) -> None:
@@ -76,7 +76,7 @@ def test_the_mode_fail_makes_an_error_of_it_in_strict_runs_alone(harness: Harnes
     with pytest.raises(EvidenceError) as caught:
         refuse_overrides(collect(harness), OnOverride.FAIL)
     assert caught.value.message == (
-        "run strict-1: the training overrode what the gate had set (2 time(s))"
+        "run strict-1: the training overrode what the gate had set (2 times)"
     )
     assert caught.value.details == (
         "train.py:12, step 3: cudnn_benchmark from off to on",
@@ -116,9 +116,7 @@ def test_attesting_after_cuda_has_started_is_an_error(harness: HarnessFolder, la
     harness.whole()
     harness.attest(late=True)
     error = refusal(harness, label)
-    assert (
-        error.message == "CUDA was initialized before the harness could set anything (1 problem(s))"
-    )
+    assert error.message == "CUDA was initialized before the harness could set anything (1 problem)"
     assert error.details == ("process 11, rank 0",)
 
 

@@ -12,7 +12,7 @@ from each_row import each_row
 from harness_folder import HarnessFolder
 
 from gate.errors import EvidenceError, GateError, MissingOutputError
-from gate.evidence.metric_series import ReadMetrics
+from gate.evidence.logged_values import ReadMetrics
 from gate.evidence.run_evidence import MetricSource
 from gate.evidence.trackio_runs import trackio_metrics
 from gate.settings.train_sections import MetricsSettings

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from protobuf_bytes import text
 
 from gate.errors import EvidenceError, MissingOutputError
-from gate.evidence.metric_series import ReadMetrics
+from gate.evidence.logged_values import ReadMetrics
 from gate.evidence.run_evidence import MetricSource
 from gate.evidence.wandb_runs import BLOCK_BYTES, wandb_metrics
 from gate.settings.train_sections import MetricsSettings

@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_compared(runs: HarnessRuns)
 def test_a_run_of_whose_weights_nothing_can_be_read_is_an_error(runs: HarnessRuns) -> None:
     with pytest.raises(EvidenceError) as caught:
         runs.run(OPAQUE, SET_ALONE="1")
-    assert caught.value.message == "the harness could not observe everything (1 problem(s))"
+    assert caught.value.message == "the harness could not observe everything (1 problem)"
     assert caught.value.details == (
         "rank 0: no optimized parameter can be read, so nothing of the weights was compared",
     )

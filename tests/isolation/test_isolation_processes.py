@@ -109,6 +109,16 @@ def test_a_command_that_cannot_start_is_named(
     assert caught.value.hint
 
 
+def test_a_command_of_the_checkout_that_is_not_there_is_said_to_be_in_no_commit(run: Run) -> None:
+    with pytest.raises(RunError) as caught:
+        run(".venv/bin/python")
+    assert str(caught.value) == (
+        "cannot start .venv/bin/python: command not found\n"
+        "hint: The gate trains a clean checkout, and this file is not in the commit. If it is in a "
+        "virtual environment that git ignores, activate that and write `python` in train.command."
+    )
+
+
 def test_a_missing_working_directory_is_named(tmp_path: Path) -> None:
     request = ProcessRequest(
         argv=("true",),

@@ -181,7 +181,7 @@ def test_an_edit_by_hand_that_takes_something_back_is_told_with_file_and_key(
     value["keys"][0] |= edit
     with pytest.raises(AttestationError) as caught:
         read_trusted_keys(json.dumps(value).encode(), "team.json")
-    assert caught.value.message == "team.json: 1 error(s)"
+    assert caught.value.message == "team.json: 1 error"
     assert caught.value.details[0].startswith("keys[0]")
     assert message in caught.value.details[0]
 

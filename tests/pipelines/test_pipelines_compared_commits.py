@@ -13,7 +13,7 @@ from gate.pipelines.compare_commits import compare_commits
 LOSSES = [str(2.5 - step / 64) for step in range(8)]
 MOVED = [*LOSSES[:4], str(float(LOSSES[4]) * 1.001), *LOSSES[5:]]
 UNREADABLE = (
-    "the base commit's repro-gate.yml cannot be read: repro-gate.yml: 2 error(s); both ran under "
+    "the base commit's repro-gate.yml cannot be read: repro-gate.yml: 2 errors; both ran under "
     "the work tree's"
 )
 QUICK = "cost: {warmup_steps: 1, min_steps: 4}\n"

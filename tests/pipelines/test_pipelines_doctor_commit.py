@@ -20,8 +20,8 @@ def test_one_untracked_folder_is_named_and_not_its_files() -> None:
     seen = uncommitted(tuple(f".venv/lib/{number}.py" for number in range(25094)), (".venv/",))
     assert str(uncommitted_fault(seen)) == (
         "uncommitted changes: `.venv/` is untracked (25,094 files)\n"
-        "hint: Add `.venv/` to .gitignore and commit that; or `git stash -u`, or --allow-dirty: "
-        "the verdict then says so."
+        "hint: Add `.venv/` to .gitignore and commit that. Or set them aside: `git stash -u`. Or "
+        "add --allow-dirty: the verdict lists them, and nothing is sealed."
     )
 
 
@@ -29,7 +29,19 @@ def test_a_folder_beside_changes_is_one_line_of_them() -> None:
     seen = uncommitted(("train.py", "out/a", "out/b", "new.py"), ("out/", "new.py"))
     assert seen.summary == "the work tree has 3 uncommitted changes"
     assert seen.entries == ("out/ (2 untracked files)", "train.py", "new.py")
-    assert seen.fix.endswith("add what does not belong to the project to .gitignore")
+    assert seen.fix == (
+        "Commit them, or add new files that do not belong to the project to .gitignore"
+    )
+
+
+def test_nothing_new_is_never_told_to_be_ignored() -> None:
+    # git goes on to track what it tracks
+    assert str(uncommitted_fault(uncommitted(("train.py",), ()))) == (
+        "the work tree has 1 uncommitted change\n"
+        "  train.py\n"
+        "hint: Commit them. Or set them aside: `git stash -u`. Or add --allow-dirty: the verdict "
+        "lists them, and nothing is sealed."
+    )
 
 
 POLICY = PolicyPaths(baseline=".repro-gate/baseline", settings="repro-gate.yml", trust="keys.json")
@@ -41,12 +53,12 @@ POLICY = PolicyPaths(baseline=".repro-gate/baseline", settings="repro-gate.yml",
         (
             (".repro-gate/baseline/a.json",),
             (".repro-gate/",),
-            "`git add .repro-gate && git commit -m Baseline`; or --allow-dirty: ",
+            "`git add .repro-gate && git commit -m Baseline`. Or add --allow-dirty: ",
         ),
         (
             ("repro-gate.yml",),
             (),
-            "`git add repro-gate.yml && git commit -m repro-gate`; or --allow-dirty: ",
+            "`git add repro-gate.yml && git commit -m repro-gate`. Or add --allow-dirty: ",
         ),
         (
             ("keys.json", "x.py"),

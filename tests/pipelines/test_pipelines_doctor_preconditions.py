@@ -28,12 +28,10 @@ def _settings(isolation: str = "") -> GateSettings:
 
 
 def test_a_fault_keeps_its_details_and_its_hint() -> None:
-    row = failed_check(
-        "settings", SettingsError("1 error(s)", hint="see schema", details=("line 3",))
-    )
+    row = failed_check("settings", SettingsError("1 error", hint="see schema", details=("line 3",)))
     assert (row.health, row.found, row.fix) == (
         CheckResult.FAIL,
-        "1 error(s); line 3",
+        "1 error; line 3",
         "see schema",
     )
 

@@ -108,7 +108,7 @@ def test_a_fault_comes_back_as_it_was_found(harness: HarnessFolder, folder: Path
     harness.whole()
     harness.attest(problems=["cudnn.benchmark is\x1b on"])
     error = refusal(answering, harness, folder)
-    assert error.message == "the deterministic settings did not take effect (1 problem(s))"
+    assert error.message == "the deterministic settings did not take effect (1 problem)"
     assert error.details == ("process 11, rank 0: cudnn.benchmark is\\x1b on",)
     assert error.hint
 

@@ -144,7 +144,8 @@ def test_the_code_of_the_package_is_run_where_there_is_no_clone(
 
 def test_without_clone_and_code_it_is_said_what_to_do(bench: Bench, tmp_path: Path) -> None:
     package = packed(bench, tmp_path)
-    with pytest.raises(RepositoryError, match=r"commit [0-9a-f]{12} is not available") as raised:
+    said = r"commit [0-9a-f]{12} of the package is not in this repository"
+    with pytest.raises(RepositoryError, match=said) as raised:
         opened_at(package, tmp_path)
     assert raised.value.hint.startswith("Clone the repository and name it with --repository.")
 

@@ -117,7 +117,7 @@ def test_a_training_that_fails_is_an_error_with_a_hint(project: Project) -> None
     ("arguments", "message"),
     [
         ({}, "no command to train, and no repro-gate.yml"),
-        ({"command": COMMAND}, "call: 1 error(s)\ntrain.max_steps: is required"),
+        ({"command": COMMAND}, "call: 1 error\ntrain.max_steps: is required"),
         ({"command": COMMAND, "max_steps": 0}, "train.max_steps: must be greater than or equal"),
         ({"command": [], "max_steps": 1}, "command"),
         ({"command": COMMAND, "max_steps": 1, "settings": {"colour": 1}}, "colour: is not a known"),

@@ -185,10 +185,10 @@ def test_a_cost_says_what_it_means() -> None:
         answers(REPRODUCED)["Cost of determinism"] == "time +4.2 % [+3.9 %, +4.4 %], memory +0.0 %"
     )
     assert answers(REPRODUCED, cost=WITHIN_NOISE)["Cost of determinism"] == (
-        "time not measurable here: the noise is larger than the effect, memory +0.0 %"
+        "time not measurable here (the noise is larger than the effect), memory +0.0 %"
     )
     assert answers(REPRODUCED, cost=TOO_SHORT)["Cost of determinism"] == (
-        "time not measurable: 6 steps too short, memory +0.0 %"
+        "time not measurable (6 steps too short), memory +0.0 %"
     )
 
 

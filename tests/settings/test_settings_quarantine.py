@@ -33,20 +33,22 @@ def _refused(*lines: str) -> str:
 
 
 def test_a_day_has_to_be_quoted() -> None:
-    assert "line 6: unsupported value of type date: quote it" in _refused("since: 2026-01-01")
+    assert _refused("since: 2026-01-01") == (
+        "repro-gate.yml: line 6: unsupported value of type date\nhint: Put the value in quotes."
+    )
     rule = _parsed("since: '2026-01-01'", "until: '2026-01-31'")
     assert (rule.since, rule.until) == ("2026-01-01", "2026-01-31")
 
 
 def test_thirty_days_are_the_most() -> None:
     told = _refused("since: '2026-01-01'", "until: '2026-02-01'")
-    assert "lasts 31 days, and 30 are the most" in told
+    assert "lasts 31 days, the limit is 30" in told
     assert "renew it in a pull request when it ends" in told
 
 
 @pytest.mark.parametrize("until", ["9999-12-31", "2099-01-01"])
 def test_a_quarantine_for_ever_is_refused(until: str) -> None:
-    assert "30 are the most" in _refused("since: '2026-01-01'", f"until: '{until}'")
+    assert "the limit is 30" in _refused("since: '2026-01-01'", f"until: '{until}'")
 
 
 @each_row("until", ["never", "for ever", "2026-02-30", "26-01-01", "20260131", "2026-W05-1", ""])
@@ -71,7 +73,7 @@ def test_a_chain_of_rules_is_refused() -> None:
     with pytest.raises(SettingsError) as caught:
         parse_settings(text.encode(), "repro-gate.yml")
     told = str(caught.value)
-    assert "baseline.quarantine: last 89 days together, and 60 are the most" in told
+    assert "baseline.quarantine: last 89 days together, the limit is 60" in told
     assert "remove those that have expired, and those that have not begun" in told
 
 

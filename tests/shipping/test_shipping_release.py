@@ -249,8 +249,24 @@ def test_main_has_no_pinned_action(clone: Repository) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["check"], "check needs --version"),
+        (["publish"], "publish needs --version"),
+        (["pin"], "pin needs --image and --slim-image"),
+    ],
+)
+def test_an_option_that_is_missing_is_named(
+    clone: Repository, words: list[str], fault: str
+) -> None:
+    with pytest.raises(ReleaseError) as told:
+        run(words, clone.path)
+    assert str(told.value) == fault
+
+
 def test_an_action_without_its_image_leaves_both_as_they_are(clone: Repository) -> None:
-    with pytest.raises(ReleaseError, match="is no image by digest"):
+    with pytest.raises(ReleaseError, match="pin needs --slim-image"):
         run(["pin", "--image", IMAGE], clone.path)
     assert clone.git("status", "--porcelain").strip() == ""
 

@@ -21,7 +21,7 @@ def test_all_faults_are_told_at_once_with_their_key_paths() -> None:
     data = canonical_json({"schema_version": "repro-gate.baseline/1", "entries": [{"commit": 3}]})
     with pytest.raises(DocumentError) as caught:
         read_document(Baseline, data, "baseline.json")
-    assert caught.value.message == "baseline.json: 7 error(s)"
+    assert caught.value.message == "baseline.json: 7 errors"
     assert "entries[0].commit: must be a valid string" in caught.value.details
     assert "entries[0].recorded_at: is required" in caught.value.details
 

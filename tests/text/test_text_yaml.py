@@ -27,24 +27,74 @@ def test_an_empty_file_is_an_empty_mapping() -> None:
         (b"a: 1\na: 2\n", "f: line 2: key 'a' is given twice"),
         (b"a: [1\n", "f: not valid YAML: line 2, column 1: "),
         (b"\xff\xfe\xfa", "f: not "),
-        (b"1: x\n", "f: line 1: a key must be text (put it in quotes)"),
-        (b"a: 2026-01-01\n", "f: line 1: unsupported value of type date: quote it"),
+        (b"1: x\n", "f: line 1: a key must be text\nhint: Put the key in quotes."),
+        (
+            b"a: 2026-01-01\n",
+            "f: line 1: unsupported value of type date\nhint: Put the value in quotes.",
+        ),
         (b"a: !!python/object:os.system x\n", "f: line 1: a tag (tag:yaml.org,2002:python/obj"),
         (b'a: !!bool "##[add-mask]e"\n', "f: line 1: a tag (tag:yaml.org,2002:bool) is not"),
         (b'a: !!int ""\n', "f: line 1: a tag (tag:yaml.org,2002:int) is not allowed"),
         (b"a: ! x\n", "f: line 1: a tag (!) is not allowed"),
         (b"x: " + b"[" * 2000, "f: line 1: nested deeper than 40 levels"),
-        (b"a: 0x" + b"f" * 20_000, "f: line 1: a number of more than 40 characters: quote it"),
+        (
+            b"a: 0x" + b"f" * 20_000,
+            "f: line 1: a number of more than 40 characters\nhint: Put the value in quotes.",
+        ),
         (b'a: "\\UFFFFFFFF"\n', "f: not valid YAML: an invalid escape sequence"),
         (b'a: "\\uD800"\n', "f: line 1: an unpaired surrogate"),
-        (b"[1]: x\n", "f: line 1: a key must be text (put it in quotes)"),
+        (b"[1]: x\n", "f: line 1: a key must be text\nhint: Put the key in quotes."),
         (b"a: 2026-99-99\n", "f: line 1: unsupported value: "),
+        (
+            b"a: 1\n\tb: 2\n",
+            (
+                "f: not valid YAML: line 2, column 1: a tab, where YAML allows only spaces\n"
+                "hint: Check the indentation and the quotes on that line."
+            ),
+        ),
+        (
+            b"a: 1\n---\nb: 2\n",
+            (
+                "f: not valid YAML: line 2, column 1: a second document begins here\n"
+                "hint: Keep one document, without a line of three dashes after it."
+            ),
+        ),
+        (
+            b"a: 1\nb: \0\n",
+            (
+                "f: not valid YAML: line 2: the character U+0000 is not allowed\n"
+                "hint: Remove that character."
+            ),
+        ),
+        (
+            b"a: &x {c: 1}\nb:\n  <<: *x\n",
+            (
+                "f: line 3: merge keys (<<) are not supported\n"
+                "hint: Copy the keys of the other mapping to this place."
+            ),
+        ),
     ],
 )
 def test_what_is_refused_is_named_with_its_line(data: bytes, message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         parse_yaml(data, "f")
     assert str(caught.value).startswith(message)
+
+
+@each_row(
+    "data",
+    [
+        b"a: 1\na: 2\n",
+        b"\xff",
+        b"x: " + b"[" * 2000,
+        b"#" * 300_000,
+        b"a: [" + b"1," * 20_000 + b"]",
+    ],
+)
+def test_each_refusal_says_what_to_do(data: bytes) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_yaml(data, "f")
+    assert caught.value.hint
 
 
 def test_a_billion_laughs_are_refused() -> None:

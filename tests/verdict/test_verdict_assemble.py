@@ -148,7 +148,7 @@ def test_a_verdict_says_what_it_rests_on() -> None:
 
 def test_findings_are_told_beside_the_outcome() -> None:
     found = _messages(assemble(_assessment(changed_files=("a.py", "b.py")), REQUEST))
-    assert found["dirty-tree"] == "2 uncommitted change(s): a.py, b.py"
+    assert found["dirty-tree"] == "2 uncommitted changes: a.py, b.py"
     assert found["environment-moved"] == "torch: 1 → 2.13.0"
     assert found["baseline-stale"] == "the baseline is 123 days old"
     assert found["default-mode-differs"].startswith("two runs in default mode differ")

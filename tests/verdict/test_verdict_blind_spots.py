@@ -142,7 +142,7 @@ def test_a_logged_value_that_is_no_metric_is_a_warning_and_a_label_a_notice() ->
     assert found.severity is Severity.WARNING
     assert found.message == (
         "the script logs values that were not compared: phase is text, acc is a number in quotes, "
-        "1 printed line(s) above 1,000 bytes were not searched"
+        "1 printed line above 1,000 bytes not searched"
     )
 
 
@@ -166,7 +166,7 @@ def test_weights_that_differ_beside_equal_metrics_are_found_with_their_distance(
     halved = facts_of(TOLERANT, baseline=HALVED, head=WHOLE)
     assert found(halved).severity is Severity.WARNING
     assert found(halved).message == (
-        "every metric equals the baseline, but 1 weight(s) or buffer(s) differ after the last "
+        "every metric equals the baseline, but 1 tensor of the model differs after the last "
         "step; most of all, state/model/0/head.weight differs by about 0.5 of its size"
     )
     assert not unbounded_tensors(halved, Outcome.CODE_DRIFT)

@@ -239,7 +239,7 @@ def test_without_any_tolerance_weights_must_be_equal() -> None:
     decision = decide(facts_of(baseline=evidence_of(weights=b"WEIGHTS")))
     assert row(decision) == (Outcome.CODE_DRIFT, False)
     assert decision.cause == (
-        "differs from the baseline of this environment in 1 tensor(s) at the end: weight"
+        "differs from the baseline of this environment in 1 tensor at the end: weight"
     )
 
 

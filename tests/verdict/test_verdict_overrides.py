@@ -95,14 +95,14 @@ def test_an_override_that_nobody_saw_has_an_unseen_place() -> None:
 def test_the_first_places_are_shown_and_the_rest_counted() -> None:
     shown = found(*(override(line) for line in range(1, 9)))
     assert len(shown) == 5
-    assert shown[-1].message.endswith("(and 3 more place(s))")
+    assert shown[-1].message.endswith("(and 3 more places)")
 
 
 def test_a_determinism_suspended_is_a_notice_of_its_own() -> None:
     (finding,) = found(override(name="deterministic_algorithms", closed=True))
     assert (finding.code, finding.severity) == ("determinism-suspended", Severity.NOTICE)
     assert finding.message == (
-        "deterministic algorithms are switched off and on again in 1 place(s): train.py:12"
+        "deterministic algorithms are switched off and on again in 1 place: train.py:12"
     )
 
 

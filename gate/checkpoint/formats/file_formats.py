@@ -97,7 +97,7 @@ def read_file(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
         return read_safetensors(opened)
     if is_json(head):
         return _read_json(opened, unknown)
-    return _read_unknown(opened, unknown, "has an unknown format")
+    return _read_unknown(opened, unknown, "has an unknown format" if head else "is empty")
 
 
 def read_raw(opened: UntrustedFile, why: str) -> StateContent:

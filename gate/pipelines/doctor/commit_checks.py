@@ -11,12 +11,14 @@ from pathlib import PurePosixPath
 from gate.errors import RepositoryError
 from gate.pipelines.doctor.health import CheckResult, Examined
 from gate.settings.gate_settings import GateSettings
+from gate.text.phrases import count
 
 SHOWN = 4
 SHOWN_IN_FULL = 20
 CLEAN_TREE = "The gate trains only committed files: ignored and untracked ones are missing."
 COMMIT_IT = f"Commit it, or correct train.command. {CLEAN_TREE}"
-COMMIT_OR_IGNORE = "Commit them, or add what does not belong to the project to .gitignore"
+COMMIT = "Commit them"
+COMMIT_OR_IGNORE = f"{COMMIT}, or add new files that do not belong to the project to .gitignore"
 OWN_FOLDER = ".repro-gate"
 SCRIPTS = (".py", ".sh")
 MAX_WORDS = 50
@@ -105,40 +107,46 @@ def uncommitted(
     # counted, because "12,000 files" shows that it is an environment and "1 entry" does not
     inside = {name: sum(path.startswith(name) for path in changed) for name in folders}
     rest = tuple(path for path in changed if not path.startswith(folders))
-    entries = (*(f"{name} ({inside[name]:,} untracked files)" for name in folders), *rest)
+    entries = (*(f"{name} ({count(inside[name], 'untracked file')})" for name in folders), *rest)
     own = tuple(path for path in changed if policy.holds(path))
+    # git goes on to track a file whatever .gitignore says of it
+    rest_fix = COMMIT_OR_IGNORE if untracked else COMMIT
     if len(entries) == 1 and folders:
         (name,) = folders
         return Uncommitted(
-            summary=f"uncommitted changes: `{name}` is untracked ({inside[name]:,} files)",
-            fix=_fix_of(changed, own, policy) or f"Add `{name}` to .gitignore and commit that",
+            summary=f"uncommitted changes: `{name}` is untracked ({count(inside[name], 'file')})",
+            fix=_fix_of(changed, own, policy, rest_fix)
+            or f"Add `{name}` to .gitignore and commit that",
             entries=(),
             judges=bool(own),
         )
     things = "1 uncommitted change" if len(entries) == 1 else f"{len(entries)} uncommitted changes"
     return Uncommitted(
         summary=f"the work tree has {things}",
-        fix=_fix_of(changed, own, policy) or COMMIT_OR_IGNORE,
+        fix=_fix_of(changed, own, policy, rest_fix) or rest_fix,
         entries=entries,
         judges=bool(own),
     )
 
 
-def _fix_of(changed: tuple[str, ...], own: tuple[str, ...], policy: PolicyPaths) -> str:
+def _fix_of(
+    changed: tuple[str, ...], own: tuple[str, ...], policy: PolicyPaths, rest_fix: str
+) -> str:
     """Return how to commit the changed policy files; empty if none changed."""
     if not own:
         return ""
     command = add_and_commit(own, policy)
-    return command if len(own) == len(changed) else f"{command}. For the rest: {COMMIT_OR_IGNORE}"
+    return command if len(own) == len(changed) else f"{command}. For the rest: {rest_fix}"
 
 
 def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
     """Return the error of a gate call with uncommitted changes."""
     # stashing would put the new baseline aside, which the user wants judged by
-    aside = "" if seen.judges else "`git stash -u`, or "
+    aside = "" if seen.judges else " Or set them aside: `git stash -u`."
     return RepositoryError(
         seen.summary,
-        hint=f"{seen.fix}; or {aside}--allow-dirty: the verdict then says so.",
+        hint=f"{seen.fix}.{aside} Or add --allow-dirty: the verdict lists them, and nothing is "
+        "sealed.",
         details=seen.entries[:SHOWN_IN_FULL],
     )
 

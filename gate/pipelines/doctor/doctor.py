@@ -64,8 +64,9 @@ from gate.pipelines.doctor.preconditions import (
     failed_check,
     ignored_read,
 )
-from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
+from gate.pipelines.entry import parse_settings_apart
 from gate.pipelines.policy_files import baseline_below
+from gate.pipelines.settings_file import find_config, settings_bytes
 from gate.pipelines.snapshots import held_out
 from gate.settings.event import ActionContext
 from gate.settings.gate_settings import GateSettings, is_of_github
@@ -223,7 +224,7 @@ def _settings(
 
     def read() -> tuple[GateSettings, Path, Examined]:
         path = find_config(asked.config, asked.start, asked.top)
-        text = adapters.files.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
+        text = settings_bytes(path, adapters.files)
         shown = str(path.relative_to(asked.top) if path.is_relative_to(asked.top) else path)
         about = examined_settings(shown, pull_request=pull_request)
         return parse_settings_apart(text, shown), path, about
@@ -256,7 +257,7 @@ def _seen(top: Path, names: list[str], files: Files) -> Iterator[GateSeen]:
     for name in names:
         # it may be a template or broken; the row of the settings is about the requested file only
         with suppress(SettingsError, DocumentError, StorageError):
-            text = files.read_bytes(top / name, max_bytes=MAX_SETTINGS_BYTES)
+            text = settings_bytes(top / name, files)
             settings = parse_settings(text, name)
             baseline = posixpath.normpath(PurePosixPath(name).parent / settings.baseline.path)
             yield GateSeen(config=name, gate_id=settings.report.gate_id, baseline=baseline)

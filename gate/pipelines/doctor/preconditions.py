@@ -275,7 +275,7 @@ def examined_engine(settings: GateSettings, problem: str) -> Examined:
         health=CheckResult.FAIL if needed else CheckResult.WARN if needs_engine else CheckResult.OK,
         found=f"{problem} ({'needed' if needed else 'wanted'})"
         if needed or needs_engine
-        else f"none (not needed; {problem})",
+        else "none (not needed)",
         fix="Mount its socket into the job, or set isolation.mode to uid."
         if needed or needs_engine
         else "",

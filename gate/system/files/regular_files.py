@@ -25,7 +25,8 @@ _HINTS = {
     errno.EACCES: "Give the account that runs the gate access to it.",
     errno.EPERM: "Give the account that runs the gate access to it.",
     errno.EFBIG: "Raise the limit (ulimit -f) of the account that runs the gate.",
-    errno.EROFS: "Choose a folder on a writable disk.",
+    errno.EROFS: "That disk is read-only: work in a copy on another one, or send the output there "
+    "with --out.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
     errno.ELOOP: "Replace the link with the file itself; links are not followed.",
     errno.ENAMETOOLONG: "Use shorter names or fewer nested folders.",
@@ -183,7 +184,9 @@ def require_regular(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode):
         raise StorageError(
             f"{safe_line(str(path))} is {KINDS[stat.S_IFMT(facts.st_mode)]}, not a regular file",
-            hint="Only regular files are read and written; links are not followed.",
+            hint="Name a file in it."
+            if stat.S_ISDIR(facts.st_mode)
+            else "Only regular files are read and written; links are not followed.",
         )
 
 

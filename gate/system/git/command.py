@@ -177,7 +177,7 @@ def failure(arguments: tuple[str, ...], stderr: bytes) -> RepositoryError:
     details = tuple(safe_line(line) for line in stderr.splitlines()[:5])
     return RepositoryError(
         f"git {arguments[0]} failed",
-        hint="Run the same command in the repository by hand; clone again if the clone is broken.",
+        hint="Check the clone with `git fsck`; if it is damaged, clone again.",
         details=details,
     )
 

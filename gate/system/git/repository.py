@@ -60,6 +60,10 @@ class Git(Protocol):
         """Return new, not ignored paths; a wholly new folder is listed once, with a final slash."""
         ...
 
+    def is_sparse(self) -> bool:
+        """Whether the work tree is to have only some of the commit's files."""
+        ...
+
     def visible_files(self) -> tuple[str, ...]:
         """Return the paths of all tracked and new files of the work tree, without ignored ones."""
         ...
@@ -254,7 +258,8 @@ class GitRepository:
         if done.returncode != 0:
             raise RepositoryError(
                 f"{safe_line(str(self._path))} is not inside the work tree of a git repository",
-                hint="Start in a clone; in a workflow, run actions/checkout before the gate.",
+                hint="Change to a clone of the project, or make this folder one: `git init`, then "
+                "commit. In a workflow, run actions/checkout before the gate.",
                 details=failure(("rev-parse",), done.stderr).details,
             )
         return Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
@@ -286,7 +291,7 @@ class GitRepository:
                 raise self._nothing_committed()
             raise RepositoryError(
                 f"there is no commit {safe_line(reference, limit=200)!r} in this repository",
-                hint=_unknown_commit_hint(reference),
+                hint=_unknown_commit_hint(reference, shallow=self.is_shallow()),
             )
         return answer.decode("ascii").strip()
 
@@ -384,6 +389,11 @@ class GitRepository:
             if name.strip():
                 return name.decode("utf-8", "replace").strip()
         return ""
+
+    def is_sparse(self) -> bool:
+        """Whether the work tree is to have only some of the commit's files."""
+        done = self._git.run("config", "--bool", "core.sparseCheckout")
+        return done.stdout.strip() == b"true"
 
     def is_shallow(self) -> bool:
         """Return whether the clone lacks commits before some point of the history."""
@@ -524,7 +534,15 @@ def _is_new_byte_code(row: str) -> bool:
     return row.startswith("?? ") and BYTE_CODE.match(row[3:]) is not None
 
 
-def _unknown_commit_hint(reference: str) -> str:
+def _unknown_commit_hint(reference: str, *, shallow: bool) -> str:
+    if shallow:
+        return (
+            "This clone is shallow: run `git fetch --unshallow`, or give actions/checkout "
+            "`fetch-depth: 0`."
+        )
     if _LIKE_A_HASH.fullmatch(reference):
-        return "The clone may be shallow: give actions/checkout `fetch-depth: 0`."
+        return (
+            "Run `git fetch`, or correct the hash; in a workflow, give actions/checkout "
+            "`fetch-depth: 0`."
+        )
     return "Fetch it first (actions/checkout fetches one branch only), or correct the name."

@@ -249,7 +249,7 @@ def find_pull_request(
     ]
     if len(matching) != 1:
         raise PublishError(
-            f"{len(matching) or 'no'} open pull request(s) have the head {origin.head_sha[:12]}",
+            f"{len(matching) or 'no'} open pull requests have the head {origin.head_sha[:12]}",
             hint="It was pushed to again or closed meanwhile: the newer push has its own run. "
             "Two pull requests from one branch cannot be distinguished here.",
         )
