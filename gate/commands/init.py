@@ -45,7 +45,7 @@ FAST_HELP = (
 SHOWN = 4
 REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
 OWNER_LATER = (
-    "Replace `org` in the workflow by the owner of the action, or call init with --action."
+    "Replace `org` in the workflow with the owner of the action, or call init with --action."
 )
 
 

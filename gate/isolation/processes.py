@@ -448,6 +448,12 @@ def _no_core_dumps() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
+ACTIVATE = (
+    "If it is in a virtual environment that git ignores, activate that and write `python` in "
+    "train.command."
+)
+
+
 def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunError:
     """Return the error for a failed start; the hint depends on the kind of fault."""
     name = safe_line(request.argv[0])
@@ -467,9 +473,8 @@ def _not_found(name: str) -> RunError:
     if "/" in name and not name.startswith("/"):
         return RunError(
             f"cannot start {name}: command not found",
-            hint="The gate trains a clean checkout, and this file is not in the commit. If it is "
-            "in a virtual environment that git ignores, activate that and write `python` in "
-            "train.command.",
+            hint="The gate trains a clean checkout, and this file is not in the commit. "
+            f"{ACTIVATE}",
         )
     return RunError(
         f"cannot start {name}: command not found",

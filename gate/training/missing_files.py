@@ -41,7 +41,7 @@ PROGRAMS: Final = (".py", ".sh")
 SCRIPT_FOLDERS: Final = ("scripts", "tools", "data")
 MAX_FOLDERS: Final = 20
 MAX_NAMES: Final = 2000
-NOT_IN_A_COMMIT = "The gate trains only committed files; ignored and untracked ones are missing."
+ONLY_COMMITTED = "The gate trains only committed files."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,8 +131,13 @@ def _hint(path: str, left_out: NotCommitted, tree: Path, project: Project) -> st
         )
     if _among(path, left_out.untracked):
         return f"{path} is in no commit yet; the gate trains only committed files. git add it."
+    if path.endswith(PROGRAMS):
+        return f"{path} is not in the commit. {ONLY_COMMITTED} Commit it, or correct the name."
+    seen = project.seen_from(path)
     way = _made_by(path, (), tree, project)
-    return f"{path} is not in the commit. {way or NOT_IN_A_COMMIT}"
+    entry = entry_at(f"/PATH/TO/{posixpath.basename(path)}", seen)
+    way = way or f"Declare it where the script looks for it: `{entry}`."
+    return f"{path} is not in the commit. {ONLY_COMMITTED} {way} Or commit a small sample of it."
 
 
 def ways_to_have(path: str, ignored: tuple[str, ...], tree: Path, project: Project) -> str:

@@ -129,12 +129,14 @@ def probe_training(  # noqa: PLR0913 - as a gate call has them
             result = processes.run(request, lambda _: None)
         except RunError as error:
             problem = error.message
+            # a program of the checkout has its own remedy
+            hint = error.hint if "/" in python else NO_PYTHON_HINT
             continue
         if result.exit_code == COMMAND_NOT_FOUND:
-            problem = f"{python}: not found where the training runs"
+            problem, hint = f"{python}: not found where the training runs", NO_PYTHON_HINT
             continue
         return (read or read_answer)(result.output, result.timed_out)
-    return TrainingSeen(problem=problem, hint=NO_PYTHON_HINT)
+    return TrainingSeen(problem=problem, hint=hint)
 
 
 def _environment(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gate.pipelines.doctor.commit_checks import (
     PolicyPaths,
+    examined_command,
     examined_work_tree,
     named_paths,
     uncommitted,
@@ -63,7 +64,7 @@ POLICY = PolicyPaths(baseline=".repro-gate/baseline", settings="repro-gate.yml",
         (
             ("keys.json", "x.py"),
             ("x.py",),
-            "`git add keys.json && git commit -m repro-gate`. For the rest: Commit them, ",
+            "`git add keys.json && git commit -m repro-gate`. For the rest: commit them, ",
         ),
     ],
 )
@@ -87,6 +88,16 @@ def test_many_changes_are_a_few_names_and_a_number() -> None:
     row = examined_work_tree(tuple("abcdefg"), ())
     assert row.health is CheckResult.FAIL
     assert row.found == "the work tree has 7 uncommitted changes: a, b, c, d, and 3 more"
+
+
+def test_an_interpreter_that_the_commit_lacks_is_not_to_be_committed() -> None:
+    words = (".venv/bin/python", "train.py")
+    row = examined_command(words, words[:1], words[:1], [words[0]])
+    assert (row.health, row.found) == (CheckResult.FAIL, ".venv/bin/python is not in the commit")
+    assert row.fix == (
+        "If it is in a virtual environment that git ignores, activate that and write `python` in "
+        "train.command."
+    )
 
 
 @each_row(

@@ -51,7 +51,11 @@ def test_a_file_that_was_never_added_is_told_as_that() -> None:
 
 
 def test_a_file_that_nobody_knows_is_not_in_the_commit() -> None:
-    assert _hint("other.csv").startswith("other.csv is not in the commit.")
+    assert _hint("other.csv") == (
+        "other.csv is not in the commit. The gate trains only committed files. "
+        "Declare it where the script looks for it: "
+        "`data: [{path: /PATH/TO/other.csv, at: other.csv}]`. Or commit a small sample of it."
+    )
 
 
 def test_a_script_that_git_ignores_is_added_and_not_declared() -> None:
@@ -60,8 +64,9 @@ def test_a_script_that_git_ignores_is_added_and_not_declared() -> None:
     assert _hint("train.py", left_out=ignored, line=line) == (
         "train.py is ignored by git; the gate trains only committed files. git add -f train.py"
     )
-    assert _hint("tarin.py", line=line.replace("train", "tarin")).startswith(
-        "tarin.py is not in the commit."
+    assert _hint("tarin.py", line=line.replace("train", "tarin")) == (
+        "tarin.py is not in the commit. The gate trains only committed files. "
+        "Commit it, or correct the name."
     )
 
 
@@ -103,4 +108,7 @@ def test_several_ignored_files_of_a_folder_are_made_as_that_folder(tmp_path: Pat
 def test_in_a_fresh_clone_the_script_is_named_too(tmp_path: Path) -> None:
     tree = _with_script(tmp_path, "prepare.py")
     hint = _hint("new/x.bin", tree=tree, left_out=NotCommitted())
-    assert hint.startswith("new/x.bin is not in the commit. Let the gate make it: `preprocess: ")
+    assert hint.startswith(
+        "new/x.bin is not in the commit. The gate trains only committed files. "
+        "Let the gate make it: `preprocess: "
+    )

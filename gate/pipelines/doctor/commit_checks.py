@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from gate.errors import RepositoryError
+from gate.isolation.processes import ACTIVATE
 from gate.pipelines.doctor.health import CheckResult, Examined
 from gate.settings.gate_settings import GateSettings
 from gate.text.phrases import count
@@ -136,7 +137,8 @@ def _fix_of(
     if not own:
         return ""
     command = add_and_commit(own, policy)
-    return command if len(own) == len(changed) else f"{command}. For the rest: {rest_fix}"
+    rest = f"{rest_fix[0].lower()}{rest_fix[1:]}"
+    return command if len(own) == len(changed) else f"{command}. For the rest: {rest}"
 
 
 def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
@@ -225,7 +227,9 @@ def examined_command(
     """
     script = script_of(command)
     health, fix = CheckResult.FAIL, COMMIT_IT
-    if ignored:
+    if command[0] in missing and not command[0].endswith(SCRIPTS):
+        answer, fix = f"{command[0]} is not in the commit", ACTIVATE
+    elif ignored:
         answer = f"ignored by git, so not in the commit: {', '.join(ignored)}"
         fix = f"Commit a small sample of it, or take it from the image. {CLEAN_TREE}"
     elif script in missing:
