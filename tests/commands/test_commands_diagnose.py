@@ -156,7 +156,7 @@ def test_what_is_no_evidence_is_one_clear_error(
     make(tmp_path / "given")
     first, hint = _fault(run, tmp_path / "given")
     assert message in first
-    assert hint.startswith((WANTED, "hint: It must be a regular file"))
+    assert hint.startswith((WANTED, "hint: Only regular files are read"))
 
 
 def _foreign(folder: Path) -> None:
