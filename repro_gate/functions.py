@@ -32,7 +32,7 @@ class Verdict:
     document: Mapping[str, Any] = field(repr=False)
 
     def series(self, name: str) -> dict[int, float | None]:
-        """Return a metric of the first strict run as a mapping of steps to values.
+        """Return a metric of the first strict run as value by step; None for a NaN or infinity.
 
         Raises `KeyError`, naming the metrics that exist, for an unknown name.
         """
