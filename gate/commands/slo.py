@@ -158,8 +158,8 @@ def serve_metrics(address: str, text: Callable[[], str], refresh_seconds: float)
 class _Server(HTTPServer):
     """An HTTP server that a signal also ends while it answers a request.
 
-    `socketserver` catches every exception of a request, the cancellation included. The two methods
-    let it through again.
+    The library catches every exception of a request, the cancellation included. The two methods let
+    it through again.
     """
 
     def service_actions(self) -> None:
