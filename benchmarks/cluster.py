@@ -1,9 +1,9 @@
-"""What a cluster adds to a call, and 512 ranks. `make bench-cluster`, as root, with Slurm.
+"""Measure what a cluster adds to a call, and 512 ranks. `make bench-cluster`, as root, with Slurm.
 
-Slurm's real daemons play two nodes on this machine. A training of two ranks runs bare, by `srun` in
-a job that holds the nodes, and in calls of the gate; both take turns. A played training of 512
-ranks then goes through `engine: exec` on four played hosts. It prints a Markdown page; `--out FILE`
-writes it as well.
+Slurm's real daemons act as two nodes on this machine. A training with two ranks runs bare, by
+`srun` in a job that has the nodes, and in calls of the gate; both take turns. Then a training with
+512 ranks that computes nothing goes through `engine: exec` on four simulated hosts. The program
+prints a Markdown page; `--out FILE` also writes it to a file.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ dist.destroy_process_group()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One call: all of it, its verdict, the largest process, and what crossed the folder."""
+    """A gate call: its seconds, verdict, the peak memory of its largest process, in bytes.
+
+    `shared` has the largest size of each file that was in the shared folder.
+    """
 
     seconds: float
     verdict: Mapping[str, Any]
@@ -72,13 +75,16 @@ class Call:
 
 @contextmanager
 def watched(folder: Path) -> Iterator[dict[str, int]]:
-    """The largest size of each file that is in the folder meanwhile."""
+    """Record the largest size of each file in the folder while the body runs.
+
+    The folder is listed every 50 ms. The size of a file is kept after the file is gone.
+    """
     sizes: dict[str, int] = {}
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.05):
-            # what goes meanwhile is passed over
+            # files that disappear between listing and looking are skipped
             for place, _, names in os.walk(folder):
                 for name in names:
                     path = f"{place}/{name}"
@@ -95,7 +101,7 @@ def watched(folder: Path) -> Iterator[dict[str, int]]:
 
 
 def call(project: Project, variables: Mapping[str, str], shared: Path, *words: str) -> Call:
-    """A process of the gate's."""
+    """Run the gate as a process and measure it; ends the program if it gives no verdict."""
     out = project.path.parent / "out"
     command = (sys.executable, "-m", "gate", *words, "--out", str(out))
     begun = time.perf_counter()
@@ -107,6 +113,7 @@ def call(project: Project, variables: Mapping[str, str], shared: Path, *words: s
             stdout=log,
             stderr=subprocess.STDOUT,
         )
+        # wait4 instead of Popen.wait, because it also reports the peak memory of this one child
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         log.seek(0)
@@ -118,14 +125,14 @@ def call(project: Project, variables: Mapping[str, str], shared: Path, *words: s
     return Call(
         seconds=seconds,
         verdict=json.loads(file.read_text()),
-        # of the process and all of its own that it waited for
+        # of the process or the largest child that it waited for; Linux counts in KiB
         peak_bytes=usage.ru_maxrss * 1024,
         shared=sizes,
     )
 
 
 def runs_of(verdict: Mapping[str, Any]) -> list[float]:
-    """The seconds of each run, with what the gate does around it."""
+    """Return the seconds of each run, including the gate's work for it before and after."""
     timeline = verdict["timeline"]
     return [
         run["ended_seconds"]
@@ -140,7 +147,7 @@ def runs_of(verdict: Mapping[str, Any]) -> list[float]:
 
 
 def bare(variables: Mapping[str, str], project: Project) -> tuple[float, float]:
-    """Seconds until a job has its nodes, and of the same training by srun in it."""
+    """Return the seconds until a job has its nodes, and those of the training by srun in it."""
     begun = time.perf_counter()
     job = _slurm(
         variables,
@@ -175,7 +182,7 @@ def _slurm(variables: Mapping[str, str], *words: str) -> str:
 
 
 def settings(shared: Path, engine: str) -> str:
-    """Of the training of two ranks."""
+    """Return the settings file of the training with two ranks, for Slurm or for torchrun."""
     python = sys.executable
     head = "version: 1\ncost: {when: never}\nisolation: {mode: none}\n"
     head += f"train:\n  max_steps: {STEPS}\n"
@@ -187,7 +194,7 @@ def settings(shared: Path, engine: str) -> str:
 
 
 def on_slurm(folder: Path, rounds: int) -> Iterator[str]:
-    """The part of the page about Slurm."""
+    """Measure with Slurm, and return that part of the page."""
     shared = folder / "shared"
     shared.mkdir()
     variables = {**os.environ, "SLURM_FOLDER": str(folder / "slurm"), "SLURM_PORT": "18700"}
@@ -215,7 +222,7 @@ def on_slurm(folder: Path, rounds: int) -> Iterator[str]:
 
 
 def slurm_rows(bares: list[tuple[float, float]], calls: Mapping[str, list[Call]]) -> Iterator[str]:
-    """The tables."""
+    """Return the tables: seconds of each way, and what is promised beside what was measured."""
     waited, plain = (statistics.median(column) for column in zip(*bares, strict=True))
     each = {
         engine: statistics.median(run for one in made for run in runs_of(one.verdict))
@@ -256,7 +263,10 @@ def slurm_rows(bares: list[tuple[float, float]], calls: Mapping[str, list[Call]]
 
 
 def wire_row(made: Call) -> Iterator[str]:
-    """What crossed the shared folder, beside what a step changes."""
+    """Return the row about bytes through the shared folder per rank and step.
+
+    They are compared with the bytes of a state, and exclude the state that rank 0 writes.
+    """
     state = sum(size for name, size in made.shared.items() if name.endswith(".safetensors"))
     states = sum(name.endswith(".safetensors") for name in made.shared)
     runs = len(made.verdict["timeline"]["runs"])
@@ -271,7 +281,7 @@ def wire_row(made: Call) -> Iterator[str]:
 
 
 def many_ranks(folder: Path) -> Iterator[str]:
-    """The part of the page about 512 ranks."""
+    """Measure 512 ranks, and return that part of the page."""
     hosts = PlayedHosts(folder / "hosts")
     (folder / "many").mkdir()
     project = Project(folder / "many" / "project")
@@ -318,7 +328,7 @@ def many_ranks(folder: Path) -> Iterator[str]:
 
 
 def page(folder: Path, rounds: int) -> Iterator[str]:
-    """The page in Markdown."""
+    """Return the page in Markdown, measuring as it goes."""
     yield "# What a cluster adds\n"
     yield (
         "Written by `make bench-cluster`; the nodes are daemons of one machine, so no network is "
@@ -333,7 +343,7 @@ def page(folder: Path, rounds: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print, and write if asked to."""
+    """Measure, print the page, and write it to `--out` if that is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="Write the page to this file as well.")
     parser.add_argument("--rounds", type=int, default=ROUNDS)

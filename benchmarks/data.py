@@ -1,7 +1,7 @@
-"""What the digest of declared data costs, beside coreutils and DVC. `make bench-data`.
+"""Measure the digest of declared data beside coreutils and DVC. `make bench-data`.
 
-Every number is the fastest of several rounds in which all ways take turns, each as a whole process
-on one machine. It prints a Markdown page; `--out FILE` writes it as well.
+Every number is the fastest of several rounds. In each round all ways take turns, each as a whole
+process on one machine. The program prints a Markdown page; `--out FILE` also writes it to a file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUIET_LOAD = 1.0
 TOTAL_BYTES = 2_000_000_000
 COUNTS = (10, 20_000)
 FILES_IN_A_FOLDER = 200
-# names for each process of xargs: as many as spread the work over all of them
+# for each number of files: names per process of xargs, few enough to keep all processes busy
 NAMES = {10: 1, 20_000: 250}
 OURS_NAME = "this gate, every byte"
 OURS = """
@@ -48,14 +48,14 @@ LISTED = "cd {data} && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 {how
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A command, and what has to be done before each of its turns."""
+    """A command, and the preparation before each of its turns, which is not timed."""
 
     command: tuple[str, ...]
     prepare: Callable[[], object] = lambda: None
 
 
 def make_files(folder: Path, count: int, total_bytes: int) -> None:
-    """Files of random bytes, so that no disk can keep two of them as one, or leave out zeros."""
+    """Write files of random bytes, which no file system can deduplicate or store as holes."""
     size_bytes = total_bytes // count
     for number in range(count):
         path = folder / str(number // FILES_IN_A_FOLDER) / f"{number:05}.bin"
@@ -64,7 +64,7 @@ def make_files(folder: Path, count: int, total_bytes: int) -> None:
 
 
 def ways(data: Path, cache: Path, count: int, dvc: str | None) -> dict[str, Way]:
-    """Every way to digest a folder that this machine has."""
+    """Return each way to digest a folder that is installed on this machine."""
     cores = len(os.sched_getaffinity(0))
     spread = f"-P {cores} -n {NAMES[count]} sha256sum"
     found = {
@@ -96,7 +96,7 @@ def _shell(data: Path, how: str) -> Way:
 
 
 def _fresh_dvc(dvc: str, repository: Path) -> None:
-    """Nothing is remembered, and files are linked: what is measured is no copy."""
+    """Reset DVC's repository, with hard links for its cache, so that copying is not measured."""
     shutil.rmtree(repository / ".dvc", ignore_errors=True)
     (repository / "data.dvc").unlink(missing_ok=True)
     settings = {
@@ -110,7 +110,7 @@ def _fresh_dvc(dvc: str, repository: Path) -> None:
 
 
 def fastest(found: Mapping[str, Way], rounds: int) -> dict[str, Taken]:
-    """The fastest of some rounds, in each of which every way has its turn."""
+    """Return the fastest process of each way over some rounds, in which all ways take turns."""
     best: dict[str, Taken] = {}
     for _ in range(rounds):
         for name, way in found.items():
@@ -122,7 +122,7 @@ def fastest(found: Mapping[str, Way], rounds: int) -> dict[str, Taken]:
 
 
 def table(found: Mapping[str, Taken], size_bytes: int) -> Iterator[str]:
-    """One row for each way, and how many times as long as this gate's full reading it took."""
+    """Return a table with a row per way, and its time as a multiple of this gate's full reading."""
     yield "| way | process s | GB/s | times this gate |"
     yield "|---|---|---|---|"
     ours = found[OURS_NAME].process_seconds
@@ -135,11 +135,11 @@ def table(found: Mapping[str, Taken], size_bytes: int) -> Iterator[str]:
 def section(
     folder: Path, count: int, total_bytes: int, rounds: int, dvc: str | None
 ) -> Iterator[str]:
-    """One data set, all ways, and whether the digest is that of coreutils."""
+    """Measure all ways on one data set; ends the program if coreutils gives another digest."""
     data, cache = folder / f"data-{count}", folder / f"cache-{count}"
     make_files(data, count, total_bytes)
     found = ways(data, cache, count, dvc)
-    # what changed just now is not remembered
+    # the digest cache does not trust files that changed a moment ago, so wait until they settle
     time.sleep(2 * SETTLED_NANOSECONDS / 1e9)
     ours = run(_ours(data, "full", cache).command).told[0]
     told = subprocess.run(
@@ -159,7 +159,7 @@ def section(
 
 
 def page(folder: Path, rounds: int, scale: int, dvc: str | None) -> Iterator[str]:
-    """The whole page, line by line as it is measured."""
+    """Return the whole page, line by line as it is measured."""
     versions = [_version("sha256sum")]
     versions += [_version("openssl", "version")] if shutil.which("openssl") else []
     versions += [f"DVC {_version(dvc)}"] if dvc else []
@@ -189,7 +189,7 @@ def _version(command: str, option: str = "--version") -> str:
 
 
 def main() -> None:
-    """Measure, print, and write the page where that was asked for."""
+    """Measure, print the page, and write it to `--out` if that is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -1,7 +1,7 @@
-"""What the difference of two saved states costs, beside loading both. `make bench-diff`.
+"""Measure the difference of two checkpoints beside loading both. `make bench-diff`.
 
-Every number is the fastest of several rounds in which all ways take turns, each as a whole process
-on one machine. It prints a Markdown page; `--out FILE` writes it as well.
+Every number is the fastest of several rounds. In each round all ways take turns, each as a whole
+process on one machine. The program prints a Markdown page; `--out FILE` also writes it to a file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT = "compares all bytes and does nothing else"
 
 
 def pair(folder: Path, count: int, elements: int, *, moved: str) -> tuple[Path, Path]:
-    """Two files of the same tensors, of which some have moved."""
+    """Write two files with the same tensors, except those that `moved` names; return both paths."""
     left, right = folder / "left.pt", folder / "right.pt"
     run(program(MAKE_ZIP, left, str(count), str(elements)))
     run(program(MAKE_MOVED, left, right, moved))
@@ -35,7 +35,7 @@ def pair(folder: Path, count: int, elements: int, *, moved: str) -> tuple[Path, 
 
 
 def rows(name: str, paths: tuple[Path, Path], rounds: int, goal: str) -> Iterator[str]:
-    """One comparison in all ways; `goal` is the way that ours is to be so many times as fast as."""
+    """Measure one comparison in all ways; `goal` names the way that ours must beat by `GOAL`."""
     arms = {
         OURS: (sys.executable, "-m", "gate", "diff", *map(str, paths), "--json"),
         SUBTRACTS: program(NAIVE_DIFFERENCE, *paths),
@@ -53,7 +53,7 @@ def rows(name: str, paths: tuple[Path, Path], rounds: int, goal: str) -> Iterato
 
 
 def page(folder: Path, rounds: int, scale: int) -> Iterator[str]:
-    """The whole page, line by line as it is measured."""
+    """Return the whole page, line by line as it is measured."""
     yield "# Difference of two saved states, on a CPU\n"
     yield (
         f"Written by `make bench-diff`; the fastest of {rounds} rounds in which all ways take "
@@ -86,7 +86,7 @@ def page(folder: Path, rounds: int, scale: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print, and write the page where that was asked for."""
+    """Measure, print the page, and write it to `--out` if that is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

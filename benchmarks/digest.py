@@ -1,7 +1,7 @@
-"""What the digest of a saved state costs, beside other ways to hash it. `make bench-digest`.
+"""Measure the digest of a checkpoint, and other ways to hash the file. `make bench-digest`.
 
-Every number is the fastest of several rounds in which all ways take turns, each as a whole process
-on one machine. It prints a Markdown page; `--out FILE` writes it as well.
+Every number is the fastest of several rounds. In each round all ways take turns, each as a whole
+process on one machine. The program prints a Markdown page; `--out FILE` also writes it to a file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ NAIVE_WAY = "`torch.load`, hash each tensor"
 
 
 def ways(path: Path, signing: str | None, *, naive: bool) -> dict[str, tuple[str, ...]]:
-    """Every way to digest one file that this machine has."""
+    """Return a command for each way to digest the file that is installed on this machine.
+
+    `signing` is an interpreter that has model-signing, or None. `naive` adds `torch.load`.
+    """
     arms = {"this reader, SHA-256": program(OURS, path)}
     if importlib.util.find_spec("gate.commands.digest") is not None:
         arms["`repro-gate digest`"] = (sys.executable, "-m", "gate", "digest", str(path))
@@ -53,7 +56,7 @@ def ways(path: Path, signing: str | None, *, naive: bool) -> dict[str, tuple[str
 
 
 def table(found: Mapping[str, Taken], size_bytes: int) -> Iterator[str]:
-    """One row for each way, and how many times this reader's process is as fast."""
+    """Return a table with a row per way, and its time as a multiple of this reader's."""
     yield "| way | process s | work s | GB/s of the work | times this reader |"
     yield "|---|---|---|---|---|"
     ours = found["this reader, SHA-256"].process_seconds
@@ -65,7 +68,7 @@ def table(found: Mapping[str, Taken], size_bytes: int) -> Iterator[str]:
 
 
 def goals(found: Mapping[str, Taken], wanted: Mapping[str, float]) -> Iterator[str]:
-    """Each ratio that was set as a goal, for the ways that ran."""
+    """Return a line per way with a goal: its ratio to this reader, and whether that is reached."""
     ours = found["this reader, SHA-256"].process_seconds
     for name, goal in wanted.items():
         if name in found:
@@ -75,7 +78,7 @@ def goals(found: Mapping[str, Taken], wanted: Mapping[str, float]) -> Iterator[s
 
 
 def big_file(path: Path, signing: str | None, rounds: int) -> Iterator[str]:
-    """One file of a large model, as torch saves it."""
+    """Measure one large file, as torch saves it: speed per thread, memory, and mapping the file."""
     size_bytes, threads = path.stat().st_size, len(os.sched_getaffinity(0))
     arms = ways(path, signing, naive=True)
     arms |= {"chunks from a map": program(MAPPED, path), "chunks read": program(READ, path)}
@@ -102,7 +105,7 @@ def big_file(path: Path, signing: str | None, rounds: int) -> Iterator[str]:
 
 
 def small_tensors(path: Path, signing: str | None, rounds: int) -> Iterator[str]:
-    """A file of many small tensors, where the steps for each count and not the bytes."""
+    """Measure a file of many small tensors, in which the work per tensor dominates."""
     limits, nothing = "the limits", "an empty process"
     arms = ways(path, signing, naive=True)
     arms |= {limits: program(SMALL_LIMITS, path), nothing: program("print(0)", path)}
@@ -127,7 +130,7 @@ def small_tensors(path: Path, signing: str | None, rounds: int) -> Iterator[str]
 
 
 def growth(folder: Path, points: tuple[tuple[int, int], ...], rounds: int) -> Iterator[str]:
-    """Work for files of (tensors, elements of each), and a bar as long as it took."""
+    """Measure files of growing size; `points` are pairs of tensors and elements per tensor."""
     paths = {}
     for count, elements in points:
         path = folder / f"growth-{count}-{elements}.pt"
@@ -150,7 +153,7 @@ def growth(folder: Path, points: tuple[tuple[int, int], ...], rounds: int) -> It
 
 
 def page(folder: Path, signing: str | None, rounds: int, scale: int) -> Iterator[str]:
-    """The whole page, line by line as it is measured."""
+    """Return the whole page, line by line as it is measured."""
     big, small = folder / "big.pt", folder / "small.pt"
     run(program(MAKE_ZIP, big, str(max(1, LAYERS // scale)), "0"))
     run(program(MAKE_ZIP, small, str(SMALL_TENSORS // scale), str(SMALL_ELEMENTS)))
@@ -178,7 +181,7 @@ def page(folder: Path, signing: str | None, rounds: int, scale: int) -> Iterator
 
 
 def main() -> None:
-    """Measure, print, and write the page where that was asked for."""
+    """Measure, print the page, and write it to `--out` if that is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

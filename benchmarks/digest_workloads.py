@@ -1,12 +1,13 @@
 """The files of the digest's benchmark, and the programs that are measured, each a whole process.
 
-A program is given the file as its argument and prints nothing but the seconds of its work, from
-after its imports on.
+A program gets the file as its argument. The first word that it prints is the seconds of its work,
+without its imports.
 """
 
 from __future__ import annotations
 
-# Arguments: path, number of tensors, elements of each; whole shapes of a language model for 0.
+# Arguments: path, number of tensors, elements of each. With 0 elements it makes a language model
+# instead, with that number of layers.
 MAKE_ZIP = """
 import sys, torch
 path, count, elements = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -93,7 +94,7 @@ model_signing.hashing.Config().use_shard_serialization(shard_size=100_000_000).h
 print(time.perf_counter() - begun)
 """
 
-# Chunks of 4 MiB on two threads, from a map of the file or read into a buffer of 1 MiB.
+# Hash chunks of 4 MiB, a thread per core, from a map of the file or read into a buffer of 1 MiB.
 _CHUNKS = """
 import hashlib, mmap, os, sys, threading, time
 CHUNK, PIECE, size = 4 * 2**20, 2**20, os.path.getsize(sys.argv[1])
@@ -119,9 +120,9 @@ READ = _CHUNKS.replace(
     "hasher.update(buffer[: os.preadv(file.fileno(), [buffer], position)])",
 )
 
-# Parts of the work, each alone: looking at every opcode of the pickle and doing nothing about it,
-# and hashing as many tensors of 4 KiB. The last number is the pickle in the
-# unpickler that the interpreter has in C, with stubs for all names, for files that it made itself.
+# Parts of the work, each measured alone: a loop over every opcode of the pickle that does nothing
+# with it, and a loop that hashes as many blocks of 4 KiB. The third is the interpreter's unpickler
+# in C with stubs for all names, which is safe only because this benchmark made the file itself.
 SMALL_LIMITS = """
 import hashlib, io, pickle, pickletools, struct, sys, time, zipfile
 with zipfile.ZipFile(sys.argv[1]) as archive:
@@ -158,7 +159,7 @@ Stubs(io.BytesIO(data)).load()
 print(opcodes + hashes, opcodes, hashes, time.perf_counter() - begun, seen)
 """
 
-# Both files mapped and compared on all cores, and nothing else: the least that a difference takes.
+# Map both files and compare their bytes on all cores: the least time that any difference can take.
 COMPARED = """
 import ctypes, mmap, os, sys, threading, time
 CHUNK, size = 4 * 2**20, os.path.getsize(sys.argv[1])
@@ -178,8 +179,8 @@ for thread in threads: thread.join()
 print(time.perf_counter() - begun)
 """
 
-# Arguments: a file, where to write its tensors moved by a little, and which: "first", "last", "all"
-# or "none".
+# Arguments: a file, where to write a copy with some tensors changed slightly, and which tensors:
+# "first", "last", "all" or "none".
 MAKE_MOVED = """
 import sys, torch
 state = torch.load(sys.argv[1], weights_only=True)
@@ -198,7 +199,7 @@ for name, tensor in left.items():
     print(name, gap.max().item(), int((gap != 0).sum()), file=sys.stderr)
 """
 
-# What docs/diff.md lists, of float32, with the operations that torch has for it.
+# The figures of docs/diff.md for float32, computed with torch's own operations.
 SAME_FIGURES = """
 import sys, torch
 left, right = (torch.load(path, weights_only=True) for path in sys.argv[1:3])

@@ -1,8 +1,9 @@
-"""How often equivalence over seeds is refused for nothing, and what it lets pass.
+"""Simulate how often equivalence over seeds gives a false alarm, and how often it misses.
 
-`make bench-equivalence`. Last values are simulated, so that the truth is known: `HISTORIES` times,
-n seeds of a baseline and n of a head are judged by the rules of
-`gate.comparison.statistical_tests`. Deterministic by its seed; it needs nothing but numpy.
+`make bench-equivalence`. Last values are simulated, so that the truth is known. In each of
+`HISTORIES` histories, n seeds of a baseline and n of a head are judged by the rules of
+`gate.comparison.statistical_tests`. The result is deterministic by the seed, and needs only numpy.
+The docstrings of `normal` and `skewed` are printed on the page.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Values = NDArray[np.float64]
 HISTORIES = 10_000
 SEED = 14
 SEEDS = (3, 5, 10, 20)
-# in standard deviations of the last value between seeds, as are the shifts
+# in standard deviations of the last value between seeds
 MARGINS = (1.0, 2.0, 4.0)
-# as parts of the margin; from 1 on the head really is another one
+# shifts of the head's mean, in margins; from 1 on the head is not equivalent in truth
 SHIFTS = (0.0, 0.5, 1.0, 1.5, 2.0)
 
 
@@ -53,12 +54,16 @@ def _quantile(freedom: float) -> float:
 
 
 def judged(baseline: Values, head: Values, margin: float) -> tuple[float, float]:
-    """The shares of histories that are equivalent, and different; (histories, seeds) in."""
+    """Return the shares of histories that are judged equivalent and different.
+
+    `baseline` and `head` have the shape (histories, seeds).
+    """
     seeds = baseline.shape[1]
     one, other = (side.var(axis=1, ddof=1) / seeds for side in (baseline, head))
     error = np.sqrt(one + other)
     freedom = (seeds - 1) * (one + other) ** 2 / (one**2 + other**2)
-    # to a hundredth of a degree, so that ten thousand quantiles are made in a second
+    # Degrees of freedom are rounded to a hundredth, so that the cache of quantiles gets hits: ten
+    # thousand histories then take a second.
     reach = np.array([_quantile(round(value, 2)) for value in freedom]) * error
     difference = head.mean(axis=1) - baseline.mean(axis=1)
     equivalent = np.abs(difference) + reach < margin
@@ -69,8 +74,8 @@ def judged(baseline: Values, head: Values, margin: float) -> tuple[float, float]
 def rates(
     kind: Callable[[np.random.Generator, tuple[int, ...]], Values], seeds: int, histories: int
 ) -> Iterator[tuple[float, float, float, float]]:
-    """Margin, shift, and the shares that are equivalent and different."""
-    # a stream for each n, so that a row does not move when another is added
+    """Return margin, shift, and the shares that are judged equivalent and different."""
+    # a random stream for each n, so that adding a row does not change the others
     random = np.random.default_rng((SEED, KINDS.index(kind), seeds))
     baseline, head = kind(random, (2, histories, seeds))
     for margin in MARGINS:
@@ -79,7 +84,7 @@ def rates(
 
 
 def page(histories: int) -> Iterator[str]:
-    """The page, line by line."""
+    """Return the page, line by line as it is simulated."""
     begun = time.perf_counter()
     yield "# False alarms and misses of equivalence over seeds, simulated\n"
     yield (

@@ -1,4 +1,4 @@
-"""Gate calls and bare trainings as whole processes: their seconds, and the gate's own memory."""
+"""Run gate calls and bare trainings as processes, and measure their seconds and memory."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from typing import Any
 
 KILO = 1024
 LOOK_SECONDS = 0.05
-# proc(5), stat: the field `utime`, behind pid and name
+# proc(5), stat: the position of `utime` after the fields for pid and name
 USER_TIME = 11
-# no call that anybody waits for takes longer
+# a call that takes longer counts as hung
 LIMIT_SECONDS = 1200.0
-# what the gate gives to every run where the settings name no other number
+# the number of threads that the gate gives a run unless the settings name another
 BARE_THREADS = "1"
 READER = b"gate.pipelines.reader"
 
 
 class CallError(Exception):
-    """A gate call that came to no verdict, in the gate's own words."""
+    """A gate call gave no verdict; the message is the gate's own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalledRun:
-    """A run of a call: from when to when, in seconds since the call began."""
+    """A run of a call; begin and end are in seconds since the call began."""
 
     label: str
     begun_seconds: float
@@ -39,11 +39,11 @@ class CalledRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Called:
-    """A gate call: its seconds from start to exit, its runs, its memory, what came of it.
+    """A gate call: its seconds from start to exit, its runs, its memory and its outcome.
 
-    `own_bytes` and `reader_bytes` are the peaks of the gate's process and of the one that reads,
-    `own_cpu_seconds` and `reader_cpu_seconds` what they computed, which other work hardly moves;
-    `root` is the digest of the state that the first strict run ended with.
+    `own_bytes` and `reader_bytes` are the peak memory of the gate's process and of the confined
+    reader. `own_cpu_seconds` and `reader_cpu_seconds` are their CPU time, which other work on the
+    machine hardly changes. `root` is the digest of the first strict run's final state.
     """
 
     seconds: float
@@ -57,13 +57,13 @@ class Called:
 
     @property
     def own_seconds(self) -> float:
-        """Those in which no run was going."""
+        """The seconds of the call in which no run was in progress."""
         spans = ((run.begun_seconds, run.ended_seconds) for run in self.runs)
         return self.seconds - covered_seconds(spans)
 
 
 def covered_seconds(spans: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of spans, each a begin and an end."""
+    """Return the length of the union of spans, which are pairs of begin and end and may overlap."""
     total, reached = 0.0, float("-inf")
     for begun, ended in sorted(spans):
         total += max(0.0, ended - max(begun, reached))
@@ -72,9 +72,9 @@ def covered_seconds(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def gate_call(top: Path, out: Path, settings: str, words: Sequence[str] = ()) -> Called:
-    """Call the gate in a clone; `CallError` where no verdict came of it.
+    """Call the gate in a clone and measure it; raises `CallError` if it gives no verdict.
 
-    That the result equals no baseline is a verdict too: all of the work was done.
+    A verdict that does not pass is fine: the gate has done all its work.
     """
     command = (
         *(sys.executable, "-m", "gate", "gate", "--config", settings, "--out", str(out)),
@@ -97,11 +97,11 @@ def gate_call(top: Path, out: Path, settings: str, words: Sequence[str] = ()) ->
 
 
 def _output_in_time(process: subprocess.Popen[bytes]) -> bytes:
-    """What it prints; `CallError` where it takes too long."""
+    """Return what the process prints; raises `CallError` after `LIMIT_SECONDS`."""
     try:
         return process.communicate(timeout=LIMIT_SECONDS)[0]
     except subprocess.TimeoutExpired:
-        # the gate ends its trainings and cleans up
+        # SIGTERM and not SIGKILL: the gate then ends its trainings and cleans up
         process.terminate()
         process.communicate()
     raise CallError(f"no verdict in {LIMIT_SECONDS:,.0f} s")
@@ -128,7 +128,7 @@ def _called(seconds: float, verdict: Mapping[str, Any], peaks: Peaks) -> Called:
 
 
 def bare_seconds(folder: Path, words: Sequence[str], times: int) -> float:
-    """A training by hand, so many times one after the other, with a run's number of threads."""
+    """Train by hand `times` times in a row, with a run's number of threads; return the seconds."""
     variables = {**child_environment(), "OMP_NUM_THREADS": BARE_THREADS}
     begun = time.perf_counter()
     for _ in range(times):
@@ -143,17 +143,20 @@ def bare_seconds(folder: Path, words: Sequence[str], times: int) -> float:
 
 
 def child_environment() -> dict[str, str]:
-    """PATH with this interpreter first, and no way to import from where the benchmark lies."""
+    """Return the environment with this interpreter first on PATH and no PYTHON variables.
+
+    The gate and the trainings then import what is installed, not files beside the benchmark.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     folder = Path(sys.executable).parent
     return {**kept, "PATH": f"{folder}{os.pathsep}{kept.get('PATH', os.defpath)}"}
 
 
 class Peaks:
-    """The most memory of a process, and of those that it started to read what runs left.
+    """Records peak memory and CPU time of a process, and of the readers that it starts.
 
-    The kernel's own high-water marks, looked at until the process is gone, so that only what came
-    in its last moments can be missing. The same of CPU time.
+    A thread reads the kernel's own high-water marks every 50 ms until the process is gone. Only
+    growth in the last moments of a process can be missed.
     """
 
     def __init__(self, pid: int) -> None:
@@ -167,7 +170,7 @@ class Peaks:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop recording."""
         self._ended.set()
         self._thread.join()
 
@@ -178,27 +181,31 @@ class Peaks:
             for pid in _family(self._pid):
                 if READER in _read(pid, "cmdline"):
                     self.reader_bytes = max(self.reader_bytes, peak_bytes(pid))
-                    # of the one that forks the others, with those that it has waited for
+                    # the reader forks children: count those that it has waited for
                     spent = cpu_seconds(pid, with_children=True)
                     self.reader_cpu_seconds = max(self.reader_cpu_seconds, spent)
 
 
 def peak_bytes(pid: int) -> int:
-    """The high-water mark of a process's resident memory; 0 where it is gone."""
+    """Return the peak resident memory of a process in bytes; 0 if the process is gone."""
     words = _read(pid, "status").partition(b"VmHWM:")[2].split()
     return int(words[0]) * KILO if words else 0
 
 
 def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
-    """What a process has computed, `with_children` that it has waited for; 0 where it is gone."""
-    # behind the name, which may hold anything: user, system, and the same of children
+    """Return the CPU seconds of a process; 0 if it is gone.
+
+    `with_children` adds those of children that it has waited for.
+    """
+    # Split after the last `)`: the name before it may contain anything. Then follow the times of
+    # user and system, and the same of children.
     words = _read(pid, "stat").rpartition(b")")[2].split()
     taken = words[USER_TIME : USER_TIME + (4 if with_children else 2)]
     return sum(map(int, taken)) / os.sysconf("SC_CLK_TCK")
 
 
 def _family(pid: int) -> list[int]:
-    """The children of a process, their children, and so on."""
+    """Return the ids of all descendants of a process."""
     found, pending = list[int](), [pid]
     while pending:
         one = pending.pop()

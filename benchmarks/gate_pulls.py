@@ -1,4 +1,4 @@
-"""Pull requests as the action judges them, beside a test with golden values of the training."""
+"""Pull requests as the action judges them, and a golden test of the same training to compare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from gate_calls import CallError, bare_seconds, child_environment
 from gate_workloads import Workload, commit_all, git, make_repository
 
-# as somebody writes it who has no gate: one training, compared with numbers that are committed
+# the test that a project without the gate would write: train once, compare with committed numbers
 GOLDEN_TEST = """\
 import json
 import runpy
@@ -60,7 +60,7 @@ RATE, OTHER_RATE = "lr=1e-3", "lr=2e-3"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pull:
-    """What a call came to, in seconds from its start to its exit."""
+    """A call for a pull request: seconds from start to exit, its outcome and number of runs."""
 
     seconds: float
     outcome: str
@@ -91,19 +91,19 @@ class PullScene:
         self.drift = self._change(SCRIPT, source.replace(RATE, OTHER_RATE))
 
     def bare(self, words: tuple[str, ...]) -> float:
-        """One training by hand."""
+        """Train once by hand on the base commit; return the seconds."""
         git(self.top, "checkout", "--quiet", self.base)
         return bare_seconds(self.top, words, 1)
 
     def golden(self) -> float:
-        """The test with golden values, which are there from the first call on."""
+        """Run the golden test and return its seconds; the first call writes the golden values."""
         git(self.top, "checkout", "--quiet", self.base)
         begun = time.perf_counter()
         self._run("-m", "pytest", "-q", "test_golden.py")
         return time.perf_counter() - begun
 
     def call(self, head: str) -> Pull:
-        """The action on a pull request of a commit; `CallError` where it comes to no verdict."""
+        """Run the action on a pull request of a commit; raises `CallError` without a verdict."""
         git(self.top, "checkout", "--quiet", head)
         sides = {
             name: {"sha": sha, "ref": ref, "repo": {"full_name": "o/model"}}
@@ -111,7 +111,7 @@ class PullScene:
         }
         event = self.top / ".git/event.json"
         event.write_text(json.dumps({"pull_request": {"number": 7, **sides}}), "utf-8")
-        # what an earlier call left is no answer of this one
+        # if this call fails, an earlier call's verdict must not be taken for its own
         (self.top / "out/verdict.json").unlink(missing_ok=True)
         begun = time.perf_counter()
         said = self._gate(
@@ -147,7 +147,7 @@ class PullScene:
         return self._run("-m", "gate", *words, **variables)
 
     def _run(self, *words: str, **variables: str) -> str:
-        # a difference has exit code 1, and is an answer all the same
+        # exit code 1 is a verdict too, so any exit code is accepted
         done = subprocess.run(
             (sys.executable, *words),
             cwd=self.top,

@@ -1,8 +1,8 @@
-"""What a whole gate call costs beside its trainings, and how that grows. `make bench-gate`.
+"""Measure what a whole gate call adds to its trainings, and how that grows. `make bench-gate`.
 
-Both sides of every ratio come from one run of this program, in turns, on one machine; of several
-rounds the fastest of each side counts, since others only delay it. It prints a Markdown page;
-`--out FILE` writes it as well.
+Both sides of every ratio come from one run of this program, in turns, on one machine. Of several
+rounds the fastest of each side counts, because other work on the machine can only slow it down. The
+program prints a Markdown page; `--out FILE` also writes it to a file.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ MARGIN = 1.1
 STATE_STEPS = 25
 STATE_BYTES = 100 * MEGA
 STATES = (MEGA, 100 * MEGA, GIGA, 4 * GIGA)
-# of numbers: metrics, and steps
+# pairs of the number of metrics and the number of steps
 BY_METRICS = ((1, 1_000), (10, 1_000), (100, 1_000))
 BY_STEPS = ((1, 1_000), (1, 10_000), (1, 100_000))
 BEYOND = (10, 100_000)
-# of one more step of a long training, all its runs together
+# limits for one more step of a long training, over all runs of a call
 STEP_BYTES = 200
 STEP_MICROSECONDS = 50
 LIMIT_TOLD = "numbers in one run"
-# what may lie between two points of a straight line, and between two peaks that are one
+# tolerated factors: by how much time may exceed a straight line, and memory its smallest peak
 BENT = 1.25
 SAME_MEMORY = 1.25
 QUIET_LOAD = 1.0
@@ -59,7 +59,7 @@ DIGITS = "examples/digits/repro-gate.yml"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One aim, what was measured, and whether that meets it; None: it could not be measured."""
+    """A row of the table of aims; `met` is None if the aim could not be measured here."""
 
     what: str
     measured: str
@@ -68,14 +68,14 @@ class Row:
 
     @property
     def line(self) -> str:
-        """As a row of a table."""
+        """The row in Markdown."""
         word = {True: "met", False: "**missed**", None: "not measured"}[self.met]
         return f"| {self.what} | {self.measured} | {self.aim} | {word} |"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """A call over a training of some size."""
+    """A gate call over a training of a given size: numbers logged, or bytes of state."""
 
     size: int
     called: Called
@@ -83,7 +83,11 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """Where it is measured: an empty folder that other accounts can read, and how much."""
+    """The place and the extent of the measurements.
+
+    `folder` is empty and readable by other accounts, since trainings may run under one. Durations
+    and sizes are divided by `scale`. `image` is empty without a container image.
+    """
 
     folder: Path
     rounds: int
@@ -93,7 +97,7 @@ class Scene:
     def calls(
         self, name: str, workload: Workload, rounds: int | None = None, settings: str = ""
     ) -> Called:
-        """The fastest of some calls; `CallError` where one came to no verdict."""
+        """Return the fastest of some calls; raises `CallError` if one gives no verdict."""
         top = self.repository(name, workload, settings)
         return min(
             (self.call(top, "repro-gate.yml") for _ in range(rounds or self.rounds)),
@@ -101,7 +105,7 @@ class Scene:
         )
 
     def repository(self, name: str, workload: Workload, settings: str = "") -> Path:
-        """A new repository with such a training."""
+        """Create a repository with the training, and append `settings` to its settings file."""
         top = make_repository(self.folder / name, workload)
         if settings:
             path = top / "repro-gate.yml"
@@ -110,7 +114,7 @@ class Scene:
         return top
 
     def call(self, top: Path, settings: str) -> Called:
-        """One call; what it wrote is removed when it has ended."""
+        """Make one call, and remove its output folder afterwards."""
         out = Path(tempfile.mkdtemp(dir=self.folder))
         out.chmod(0o755)
         try:
@@ -122,7 +126,10 @@ class Scene:
 def ratio_row(
     what: str, bare: Sequence[float], calls: Sequence[Called], most: float, *, can: bool = True
 ) -> Row:
-    """The fastest call over the fastest bare trainings; `can` is whether the aim is for here."""
+    """Return the row for the fastest call over the fastest bare trainings.
+
+    `can` is false if the aim does not apply to this machine, such as parallel runs on one core.
+    """
     fastest = min(calls, key=lambda called: called.seconds)
     ratio = fastest.seconds / min(bare)
     return Row(
@@ -135,7 +142,7 @@ def ratio_row(
 
 
 def long_rows(scene: Scene) -> Iterator[Row]:
-    """The gate over four long trainings, its runs beside each other and one after the other."""
+    """Compare a gate call over a long training with four bare ones, parallel runs on and off."""
     step = run(program(CALIBRATED, str(CALIBRATING_STEPS))).work_seconds
     steps = max(3, round(MARGIN * LONG_SECONDS / scene.scale / step))
     workload = Workload(script=LONG, words=(str(steps),), steps=steps)
@@ -156,14 +163,14 @@ def long_rows(scene: Scene) -> Iterator[Row]:
     yield ratio_row(f"{what}; `runs.parallel: never`", bare, calls["never"], 1.05)
 
 
-# of one bare training: what a pull request that changes a page costs, each way
+# the aims for a pull request that changes a page, as multiples of one bare training
 PULL_MOST = dict(zip(WAYS, (None, 1.2, 1.1, None), strict=True))
 ANSWER_SECONDS = 5.0
 DRIFT_SHARE = 0.6
 
 
 def pull_rows(scene: Scene) -> Iterator[Row]:
-    """A pull request that changes a page, and one that drifts, beside a test with golden values."""
+    """Compare pull requests, one that changes a page and one that drifts, with a golden test."""
     step = run(program(CALIBRATED, str(CALIBRATING_STEPS))).work_seconds
     steps = max(3, round(MARGIN * LONG_SECONDS / scene.scale / step))
     workload = Workload(script=LONG, words=(str(steps),), steps=steps)
@@ -217,20 +224,21 @@ def _pull_row(way: str, call: Pull, alone: float) -> Row:
 
 
 def digits_rows(scene: Scene) -> Iterator[Row]:
-    """The example in a clone of this repository, as whoever tries the gate calls it first."""
+    """Measure the example `digits` in a clone of this repository, as a new user calls it."""
     top = scene.folder / "digits"
     git(ROOT, "clone", "--quiet", "--no-hardlinks", str(ROOT), str(top))
     top.chmod(0o755)
     bare, calls = [], []
     for _ in range(scene.rounds):
         bare.append(bare_seconds(top / "examples/digits", (), RUNS))
+        # the gate refuses uncommitted changes, and the bare runs have written files
         git(top, "clean", "--quiet", "-fd")
         calls.append(scene.call(top, DIGITS))
     yield ratio_row(f"`digits` over {RUNS} bare runs of it", bare, calls, 0.8)
 
 
 def own_rows(scene: Scene) -> Iterator[Row]:
-    """What a call takes besides its trainings, apart from the gate's own account."""
+    """Measure the time outside of a call's runs: under another account, and in a container."""
     total = STATE_BYTES // scene.scale
     workload = Workload(
         script=STATE, words=(str(STATE_STEPS), str(total)), steps=STATE_STEPS, isolation="uid"
@@ -252,7 +260,7 @@ def own_rows(scene: Scene) -> Iterator[Row]:
 def own_row(
     what: str, measure: Callable[[], Called], *, most_seconds: float, why_not: str = ""
 ) -> Row:
-    """Own seconds against an aim, or why there are none."""
+    """Return the row for a call's own seconds, or for the reason why there are none."""
     aim = f"≤ {most_seconds:g} s"
     try:
         called = None if why_not else measure()
@@ -270,9 +278,10 @@ def own_row(
 
 
 def is_linear(points: Sequence[tuple[int, float]]) -> bool:
-    """Whether seconds grow no faster than sizes from the last but one point to the last.
+    """Decide whether the last step of growth is no steeper than the one before it, within `BENT`.
 
-    `points` are pairs of a size of its own and seconds; what the smallest took is paid in each.
+    `points` are pairs of size and seconds, with different sizes. The time of the smallest is
+    subtracted, because every call pays it.
     """
     (first_size, first), *_, (before_size, before), (last_size, last) = sorted(points)
     grown = (last_size - first_size) / (before_size - first_size)
@@ -280,18 +289,19 @@ def is_linear(points: Sequence[tuple[int, float]]) -> bool:
 
 
 def bytes_each(points: Sequence[Point]) -> float:
-    """How much more memory the largest call took than the smallest, for each of what grew."""
+    """Return the bytes of memory that each further unit of size takes, from smallest to largest."""
     first, last = (edge(points, key=lambda point: point.size) for edge in (min, max))
     return max(0, last.called.own_bytes - first.called.own_bytes) / (last.size - first.size)
 
 
 def growth_rows(what: str, each: str, points: Sequence[Point], failed: str) -> Iterator[Row]:
-    """Whether time is linear and memory constant over calls of growing size.
+    """Return rows that say whether time is linear and memory constant over growing sizes.
 
-    `each` is one of what grows.
+    `each` names one unit of size, such as `step`. `failed` says which size gave no verdict.
     """
     sizes = [(point.size, point.called.own_seconds) for point in points]
     peaks = [point.called.own_bytes for point in points]
+    # a curve needs three points
     whole = not failed and len(points) > len("ab")
     yield Row(
         what=f"{what}: own time grows",
@@ -311,7 +321,7 @@ def growth_rows(what: str, each: str, points: Sequence[Point], failed: str) -> I
 
 
 def step_rows(points: Sequence[Point]) -> Iterator[Row]:
-    """What one more step takes, in the gate's process and in the one that reads."""
+    """Return rows about what one more step costs the gate's process and its reader."""
     if len(points) < len("ab"):
         return
     first, last = (edge(points, key=lambda point: point.size) for edge in (min, max))
@@ -335,7 +345,10 @@ def step_rows(points: Sequence[Point]) -> Iterator[Row]:
 def measured_points(
     scene: Scene, name: str, workloads: Sequence[tuple[int, Workload]]
 ) -> tuple[list[Point], str]:
-    """A call for each size, the smallest first, up to the first that comes to no verdict."""
+    """Make a call for each size, smallest first; stop at the first that gives no verdict.
+
+    Returns the points and the reason for stopping, or an empty text.
+    """
     points: list[Point] = []
     for size, workload in workloads:
         try:
@@ -347,7 +360,7 @@ def measured_points(
 
 
 def growth_table(heads: str, names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
-    """A row for each call; a name stands for its size."""
+    """Return a Markdown table with a row per call; `names` describe the sizes."""
     yield (
         f"| {heads} | call s | own s | gate's CPU s | reading process CPU s | gate's memory MB | "
         "reading process MB |"
@@ -363,9 +376,9 @@ def growth_table(heads: str, names: Sequence[str], points: Sequence[Point]) -> I
 
 
 def metrics_part(scene: Scene) -> tuple[list[Row], list[str]]:
-    """The growth with numbers that a script logs: with metrics, with steps, and beyond the limit.
+    """Measure the growth with logged numbers: more metrics, more steps, and above the limit.
 
-    One after the other, for a step costs more than a number beside it.
+    Metrics and steps are varied separately, because a step costs more than another number in it.
     """
     rows: list[Row] = []
     table: list[str] = []
@@ -384,13 +397,13 @@ def metrics_part(scene: Scene) -> tuple[list[Row], list[str]]:
 
 
 def logging(names: int, steps: int) -> Workload:
-    """A script that logs so many metrics at each of so many steps."""
+    """Return a training that logs `names` metrics at each of `steps` steps."""
     words = (str(steps), str(names))
     return Workload(script=METRICS, words=words, steps=steps, own_metrics=True)
 
 
 def beyond_row(scene: Scene) -> Row:
-    """Whether more numbers than the gate takes end in a message that says so."""
+    """Check that more numbers than the gate accepts end in a message about that limit."""
     names, steps = BEYOND
     begun, told = time.perf_counter(), "a verdict"
     try:
@@ -407,7 +420,7 @@ def beyond_row(scene: Scene) -> Row:
 
 
 def state_part(scene: Scene) -> tuple[list[Row], list[str]]:
-    """The growth with bytes of model state."""
+    """Measure the growth with the bytes of the model's state."""
     totals = [total // scene.scale for total in STATES]
     workloads = [
         (total, Workload(script=STATE, words=("3", str(total)), steps=3)) for total in totals
@@ -418,7 +431,7 @@ def state_part(scene: Scene) -> tuple[list[Row], list[str]]:
 
 
 def page(scene: Scene, parts: Sequence[str]) -> Iterator[str]:
-    """The whole page, line by line as it is measured."""
+    """Return the whole page, line by line as it is measured."""
     yield "# The gate's own time, on a CPU\n"
     yield from _about(scene)
     yield "\nTwo default runs alone and two strict ones beside each other would be 0.75 of four one"
@@ -466,7 +479,7 @@ def _about(scene: Scene) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print, and write the page where that was asked for."""
+    """Measure, print the page, and write it to `--out` if that is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -476,7 +489,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="repro-gate-bench-") as name:
         folder = Path(name)
-        # the training's account has to come in
+        # the training's account must be able to enter: a temporary folder has mode 0700
         folder.chmod(0o755)
         scene = Scene(
             folder=folder, rounds=options.rounds, scale=options.scale, image=options.image

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness_workloads import TRANSFORMER
 
-# some of a script's first steps: the first ones take longer
+# How many steps are timed to choose a training's length. The first two are slower and not counted.
 CALIBRATING_STEPS = 12
 LONG = TRANSFORMER.replace(
     "for tokens in DataLoader(torch.randint(0, 128, (4000, 65)), batch_size=4):",
@@ -20,7 +20,7 @@ LONG = TRANSFORMER.replace(
     "    marks.append(time.perf_counter())",
 )
 CALIBRATED = f"{LONG}print((marks[-1] - marks[2]) / (len(marks) - 3))\n"
-# Each tensor has the same size; what is trained is small, so that a step takes no time.
+# The state is 16 buffers of equal size. The trained layer is tiny, so that steps take no time.
 STATE = """
 import sys
 import torch
@@ -41,7 +41,7 @@ for step in range(steps):
     model(torch.ones(4, 8)).square().sum().backward()
     optimizer.step()
 """
-# The smallest training that there is: what grows is what the gate reads.
+# A minimal training, so that only the numbers that the gate reads grow.
 METRICS = """
 import sys
 import torch
@@ -60,9 +60,9 @@ with open("metrics.jsonl", "w") as file:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """A script, the words behind its name, how many steps it takes, and what else the settings say.
+    """A training: its script, arguments and number of steps, and the isolation of its settings.
 
-    `own_metrics`: it writes `metrics.jsonl`.
+    `own_metrics` is true if the script writes `metrics.jsonl`.
     """
 
     script: str
@@ -74,7 +74,7 @@ class Workload:
 
     @property
     def settings(self) -> str:
-        """Its `repro-gate.yml`."""
+        """The text of its `repro-gate.yml`."""
         lines = [
             "version: 1",
             "train:",
@@ -90,7 +90,7 @@ class Workload:
 
 
 def make_repository(folder: Path, workload: Workload) -> Path:
-    """A repository of one commit that other accounts can read; its top folder."""
+    """Create a repository with one commit, readable by other accounts; return its top folder."""
     folder.mkdir()
     folder.chmod(0o755)
     (folder / "train.py").write_text(workload.script, "utf-8")
@@ -101,14 +101,14 @@ def make_repository(folder: Path, workload: Workload) -> Path:
 
 
 def commit_all(folder: Path) -> None:
-    """Commit whatever lies in a clone."""
+    """Commit all files of a clone."""
     git(folder, "add", "--all")
     identity = ("-c", "user.name=bench", "-c", "user.email=bench@invalid")
     git(folder, *identity, "commit", "--quiet", "--message", "Benchmark")
 
 
 def git(folder: Path, *words: str) -> str:
-    """What one git command in a clone prints; `CalledProcessError` where it fails."""
+    """Run git in a clone and return its output; raises `CalledProcessError` if it fails."""
     found = shutil.which("git") or "git"
     command = (found, "-C", str(folder), *words)
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

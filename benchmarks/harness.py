@@ -1,7 +1,7 @@
-"""What the harness costs: at the start of a process, and beside each step. `make bench-harness`.
+"""Measure what the harness adds to a process's start and to each step. `make bench-harness`.
 
-Both sides of every ratio come from one run of this program, interleaved, on one machine. It prints
-a Markdown page; `--out FILE` writes it as well.
+Both sides of every ratio come from one run of this program, interleaved, on one machine. The
+program prints a Markdown page; `--out FILE` also writes it to a file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUNDS = 9
 TORCH_ROUNDS = 15
 TRAINING_ROUNDS = 3
 MILLI = 1000
-# the first ten steps are observed whatever they cost
+# the harness observes the first ten steps regardless of their cost, so they are left out
 WARM_UP = STEADY_FROM = 10
 TRACED_STEPS = 20
 
@@ -41,7 +41,7 @@ from repro_gate_harness.settings import HarnessSettings
 begin(HarnessSettings(os.environ))
 print(time.perf_counter() - begun)
 """
-# Each call is an audit event that the hook on opened files passes over.
+# Each call of `id()` is an audit event, which the harness's hook on opened files ignores.
 EVENTS = """
 import time
 begun = time.perf_counter()
@@ -62,7 +62,7 @@ COUNTED_STEPS = (10, 30)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """A training script and how many steps of it are taken."""
+    """A training script, and the number of steps to run."""
 
     name: str
     script: str
@@ -73,7 +73,7 @@ WORKLOADS = (
     Workload(name="MLP", script=MLP, steps=600),
     Workload(name="transformer", script=TRANSFORMER, steps=100),
 )
-# the shortest run of which the aims speak
+# the aims hold for runs of 100 steps and more
 RECORDED = (replace(WORKLOADS[0], steps=100), *WORKLOADS)
 AIM, AIM_STEADY = 0.02, 0.01
 BUDGET = "budget 2 %"
@@ -83,7 +83,10 @@ DEFAULT_MODE = {"REPRO_GATE_MODE": "default"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observed:
-    """One training under the harness: median step, and observing as a part of all steps."""
+    """A training under the harness: the median step in seconds, and the share of observing.
+
+    `share` includes the first steps and all calibration; `share_after_warm_up` does not.
+    """
 
     step_seconds: float
     share: float
@@ -92,15 +95,19 @@ class Observed:
 
 
 def start_up(code: str, rounds: int, harness: Path, out: Path) -> tuple[float, float]:
-    """Fastest seconds of a process without and with the harness, in turns; others only delay it."""
+    """Return the fastest seconds of a process without and with the harness, taken in turns.
+
+    The fastest counts, because other work on the machine can only slow a process down.
+    """
     arms: tuple[dict[str, str], ...] = ({}, harness_variables(harness, out, 1))
+    # the first round only warms up, and is dropped
     taken = [[run(code, arm)[0] for arm in arms] for _ in range(rounds + 1)][1:]
     bare, guarded = (min(column) for column in zip(*taken, strict=True))
     return bare, guarded
 
 
 def observe(workload: Workload, harness: Path, folder: Path, **variables: str) -> Observed:
-    """Train under the harness and read its own account."""
+    """Train under the harness, and read the times that it recorded itself."""
     out = fresh(folder)
     run(workload.script, harness_variables(harness, out, workload.steps) | variables)
     (path,) = out.glob("steps-*.jsonl")
@@ -121,12 +128,12 @@ def _share(lines: list[dict[str, float]], observed: float | None = None) -> floa
 
 
 def event_rows(harness: Path, folder: Path) -> Iterator[str]:
-    """What the hook on opened files costs where nothing is opened."""
+    """Measure what the hook on opened files costs for audit events that open nothing."""
     bare, guarded = (
         min(float(run(EVENTS, variables)[1]) for _ in range(ROUNDS))
         for variables in ({}, harness_variables(harness, folder / "start", 1))
     )
-    # of a million calls, in seconds: a millisecond is a nanosecond of each
+    # seconds for a million calls: a millisecond in total is a nanosecond per call
     each = (guarded - bare) * MILLI
     yield (
         f"Beside an event that opens nothing, such as a call of `id()`: {each:.0f} ns (fastest of "
@@ -146,7 +153,7 @@ def event_rows(harness: Path, folder: Path) -> Iterator[str]:
 
 
 def fingerprint_costs(workload: Workload, harness: Path) -> dict[str, float]:
-    """Seconds of each fingerprint's digest alone, after some steps of the same training."""
+    """Return the seconds of each fingerprint's digest alone, after three steps of the training."""
     head, _, body = workload.script.rpartition("    optimizer.step()\n")
     stop = "    if optimizer.state[next(model.parameters())]['step'] >= 3: break\n"
     stopped = f"{head}    optimizer.step()\n{stop}{body}"
@@ -156,7 +163,7 @@ def fingerprint_costs(workload: Workload, harness: Path) -> dict[str, float]:
 
 
 def overhead_rows(workload: Workload, harness: Path, folder: Path) -> Iterator[str]:
-    """The recorder as a whole, in three ways, interleaved."""
+    """Measure the recorder as a whole under several settings, interleaved."""
     arms: dict[str, dict[str, str]] = {
         "off": {"REPRO_GATE_OBSERVE": "off"},
         BUDGET: {},
@@ -183,16 +190,16 @@ def overhead_rows(workload: Workload, harness: Path, folder: Path) -> Iterator[s
 
 
 def beside_bare(workload: Workload, harness: Path, folder: Path) -> Iterator[str]:
-    """What a step takes more than without any harness, by the clock of the processor."""
+    """Measure the CPU time of a step with the harness, and without it."""
     code, steps = timed(workload.script, workload.steps, STEADY_FROM), workload.steps + 1
     arms = {"none": None, "off": {"REPRO_GATE_OBSERVE": "off"}, BUDGET: {}}
     found: dict[str, list[float]] = {name: [] for name in arms}
     for _ in range(TRAINING_ROUNDS):
         for name, variables in arms.items():
-            # one step more than the script takes: it ends by itself
+            # the harness's limit is one step above the script's own end, so the script ends itself
             told = {}
             if variables is not None:
-                # the price of determinism itself is another figure
+                # default mode, because the overhead of determinism is measured elsewhere
                 told = harness_variables(harness, fresh(folder), steps) | DEFAULT_MODE | variables
             found[name].append(float(run(code, told)[1]))
     bare = min(found["none"])
@@ -202,7 +209,7 @@ def beside_bare(workload: Workload, harness: Path, folder: Path) -> Iterator[str
 
 
 def import_rows(harness: Path, folder: Path) -> Iterator[str]:
-    """What the first optimizer imports, and what the harness imports beside a bare run."""
+    """Measure what making the first optimizer imports, with and without the harness."""
     arms = {"without": {}, "with the harness": harness_variables(harness, folder / "start", 1)}
     rows = [
         {name: json.loads(run(IMPORTS, variables)[1]) for name, variables in arms.items()}
@@ -221,7 +228,7 @@ def import_rows(harness: Path, folder: Path) -> Iterator[str]:
 
 
 def trace_rows(workload: Workload, harness: Path, folder: Path) -> Iterator[str]:
-    """What tracing costs a step, interleaved with runs that only record."""
+    """Measure what tracing adds to a step, interleaved with runs that only record."""
     short = replace(workload, steps=TRACED_STEPS)
     arms: dict[str, dict[str, str]] = {
         "recorded, as every run": {},
@@ -242,7 +249,7 @@ def trace_rows(workload: Workload, harness: Path, folder: Path) -> Iterator[str]
 
 
 def recorder_part(harness: Path, folder: Path) -> Iterator[str]:
-    """Recording by its own account, and beside runs without the harness."""
+    """Return the part about recording: by its own clock, and beside runs without the harness."""
     yield "## The recorder as a whole\n"
     lengths = " and ".join(f"{one.steps} steps ({one.name})" for one in RECORDED)
     yield (
@@ -272,7 +279,7 @@ def recorder_part(harness: Path, folder: Path) -> Iterator[str]:
 
 
 def page(harness: Path, folder: Path) -> Iterator[str]:
-    """The whole page, line by line as it is measured."""
+    """Return the whole page, line by line as it is measured."""
     yield "# The harness's own cost, on a CPU\n"
     yield from _about()
     yield "\n## Start of a process\n"
@@ -354,7 +361,7 @@ def _about() -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print, and write the page where that was asked for."""
+    """Measure, print the page, and write it to `--out` if that is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     out: Path | None = parser.parse_args().out

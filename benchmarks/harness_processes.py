@@ -1,4 +1,4 @@
-"""Processes with and without the harness, for the benchmark of its cost."""
+"""Start processes with and without the harness, for the benchmark of its overhead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIXED = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_TH
 
 
 def harness_variables(harness: Path, out: Path, steps: int) -> dict[str, str]:
-    """The variables of docs/harness-protocol.md for a strict run with one thread."""
+    """Return the variables of docs/harness-protocol.md for a strict run with one thread."""
     return {
         "PYTHONPATH": str(harness),
         "REPRO_GATE_OUT": str(out),
@@ -26,19 +26,25 @@ def harness_variables(harness: Path, out: Path, steps: int) -> dict[str, str]:
 
 
 def inside(harness: Path, out: Path) -> dict[str, str]:
-    """The same for a harness that is started by hand: the start-up file finds no output folder."""
+    """Return the same variables for a harness that is started by hand.
+
+    The output folder is in `OUT` instead, so that the start-up file does not start the harness.
+    """
     variables = harness_variables(harness, out, 1)
     folder = variables.pop("REPRO_GATE_OUT")
     return {**variables, "OUT": folder}
 
 
 def fresh(folder: Path) -> Path:
-    """An output folder of its own: two processes in one would be two that train as one rank."""
+    """Create an output folder for one process.
+
+    Two processes with the same folder would count as two that train as the same rank.
+    """
     return Path(tempfile.mkdtemp(dir=folder))
 
 
 def run(code: str, variables: dict[str, str]) -> tuple[float, str]:
-    """Seconds of a whole process, and what it printed."""
+    """Run code as a whole process; return its seconds and its output."""
     begun = time.perf_counter()
     ended = subprocess.run(  # the code is this program's own
         [sys.executable, "-c", code],

@@ -1,4 +1,4 @@
-"""The two trainings of the benchmark, as scripts: they know nothing of a harness."""
+"""The two trainings of the harness's benchmark, as scripts without any knowledge of the harness."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ for tokens in DataLoader(torch.randint(0, 128, (4000, 65)), batch_size=4):
     optimizer.step()
 """
 
-# Appended to a workload: each fingerprint is digested by itself, after three steps of warm-up.
+# Appended to a workload: digests each fingerprint alone, after three steps of the training.
 FINGERPRINTS = """
 import json, os, statistics, sys, time
 from repro_gate_harness.tensor_digests import StartedDigest, finish_all, start_parameters
@@ -79,7 +79,7 @@ found["count"] = sum(each.numel() for each in parameters)
 print(json.dumps(found))
 """
 
-# What importing torch takes and what making the first optimizer, in seconds, and all modules then.
+# Prints the seconds to import torch, the seconds to make the first optimizer, and all modules then.
 IMPORTS = """
 import json, sys, time
 began = time.perf_counter()
@@ -92,9 +92,10 @@ print(json.dumps([there - began, made - there, sorted(sys.modules)]))
 
 
 def timed(script: str, steps: int, first: int) -> str:
-    """The script, ended after so many steps; prints CPU seconds of its thread a step from `first`.
+    """Return the script, ended after `steps` steps, which prints CPU seconds per step.
 
-    The thread's own time, so that whatever else the machine does counts little.
+    The mean starts after step `first`. It is the thread's own CPU time, which other work on the
+    machine hardly changes.
     """
     step = "    optimizer.step()\n"
     end = (

@@ -1,6 +1,7 @@
-"""Service levels over a year of ten thousand verdicts a day. `make bench-history`.
+"""Measure service levels over a year of ten thousand verdicts a day. `make bench-history`.
 
-The lines are made, the files are real: a few a day, as `repro-gate history compact` leaves them.
+The lines are generated, but the files are real: a few a day, as `repro-gate history compact` leaves
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from gate.text.documents import RecordForm
 from gate.verdict.history import HistoryLine, line_bytes
 from gate.verdict.verdict import Outcome
 
-# the command line counts back from now
+# today at midnight, because the command line counts days back from now
 END = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 GATES = 200
 FILE_LINES = 100_000
@@ -46,7 +47,10 @@ REPORT: RecordForm[SloReport] = RecordForm(SloReport)
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One reading: its lines, bytes, seconds of CPU time, and the most memory that it took."""
+    """One reading of a history: its lines, bytes on disk, CPU seconds and peak memory in bytes.
+
+    `page_seconds` is None if the page is not timed separately.
+    """
 
     name: str
     lines: int
@@ -58,7 +62,7 @@ class Measured:
 
 
 def pattern() -> bytes:
-    """A usual line, with places for what differs."""
+    """Return a typical line, with the placeholders RUN, GATE and COMMIT to be replaced."""
     line = HistoryLine(
         judged_at=(END - timedelta(days=1)).isoformat(),
         run_id="RUN",
@@ -84,7 +88,7 @@ def pattern() -> bytes:
 
 
 def write_year(folder: Path, days: int, a_day: int) -> int:
-    """Files of at most 100,000 lines; the bytes of all of them."""
+    """Write `a_day` lines for each day, in files of at most 100,000; return their total bytes."""
     usual, size_bytes = pattern(), 0
     moment = (END - timedelta(days=1)).isoformat().encode()
     for day, first in product(range(days), range(0, a_day, FILE_LINES)):
@@ -103,7 +107,7 @@ def write_year(folder: Path, days: int, a_day: int) -> int:
 
 
 def measured(name: str, folder: Path, size_bytes: int, days: float) -> Measured:
-    """`slo` over the last days, in the confined process that the command uses."""
+    """Measure `slo` over the last days, in the confined process that the command uses."""
     store = FolderStore(folder, LocalFiles())
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -120,9 +124,10 @@ def measured(name: str, folder: Path, size_bytes: int, days: float) -> Measured:
         answer_bytes=LARGE_ANSWER_BYTES,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # of the processor: whatever else runs on the machine, these are the same
+    # CPU time, which other work on the machine hardly changes
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    # of the largest child until now: the readings go from small to large
+    # The kernel reports the largest child so far. Readings go from small to large, so that is this
+    # one.
     peak = after.ru_maxrss * 1024
     begun = time.process_time()
     page_bytes = len(slo_page(report).encode("utf-8"))
@@ -139,7 +144,7 @@ def measured(name: str, folder: Path, size_bytes: int, days: float) -> Measured:
 
 
 def reported(folder: Path, size_bytes: int, days: int, a_day: int) -> Measured:
-    """`history report` over the last days, as a process of its own."""
+    """Measure the whole command `history report` over the last days."""
     words = ("history", "report", "--history", str(folder), "--since", f"{days}d")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     printed = subprocess.run((sys.executable, "-m", "gate", *words), stdout=-1, check=True).stdout
@@ -155,7 +160,7 @@ def reported(folder: Path, size_bytes: int, days: int, a_day: int) -> Measured:
 
 
 def main() -> None:
-    """Measure, and write the page."""
+    """Measure, and write the page to `--out`."""
     options = argparse.ArgumentParser()
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--days", type=int, default=365)
@@ -178,7 +183,7 @@ def main() -> None:
 
 
 def page(rows: list[Measured], days: int, a_day: int, many: int) -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     written = (
         f"Written by `benchmarks/history_scale.py --days {days} --a-day {a_day} --lines {many}`, "
         f"of {GATES} gates. {datetime.now(UTC):%Y-%m-%d}, {processor()}."

@@ -1,7 +1,8 @@
-"""What isolation adds to a run, part by part. `make bench-isolation`, as root.
+"""Measure what isolation adds to a run, part by part. `make bench-isolation`, as root.
 
-Processes that do nothing, started in turn under `none` and under `uid`, and all that the gate does
-around a run of its own account. It prints a Markdown page; `--out FILE` writes it as well.
+Starts processes that do nothing, in turn under `none` and under `uid`, and times everything else
+that the gate does around a run under a separate account. The program prints a Markdown page;
+`--out FILE` also writes it to a file.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CODE_FILES = 2000
 CODE_FILE_BYTES = 4096
 SYSTEM_PYTHON = "/usr/bin/python3"
 OWN_LIMIT_SECONDS = 0.1
-# reads some hundred files, as every training does before its first line
+# imports that read a few hundred files, as every training does before its first line
 IMPORTS = (
     *(SYSTEM_PYTHON, "-S", "-B", "-c"),
     (
@@ -56,14 +57,14 @@ PROCESSES = LocalProcesses()
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long it takes, once."""
+    """Run the action once and return its seconds."""
     begun = time.perf_counter()
     action()
     return time.perf_counter() - begun
 
 
 def nothing(account: Credentials | None) -> None:
-    """A process that ends at once."""
+    """Start a process that ends at once, under the account or under this process's own."""
     request = ProcessRequest(
         argv=("true",),
         env={"PATH": os.defpath},
@@ -76,7 +77,10 @@ def nothing(account: Credentials | None) -> None:
 
 
 def in_view(argv: tuple[str, ...], account: Credentials, folder: Path) -> None:
-    """A process as a run is one: with a folder of its own, and what the account's runs have."""
+    """Start a process as the gate starts a run: in a private folder, with the account's namespaces.
+
+    Ends the program if the process fails.
+    """
     request = ProcessRequest(
         argv=argv,
         env={"PATH": os.defpath},
@@ -92,7 +96,7 @@ def in_view(argv: tuple[str, ...], account: Credentials, folder: Path) -> None:
 
 
 def own_things(root: Path, account: Credentials) -> dict[str, list[tuple[float, float]]]:
-    """Seconds without and with what each run has of its own, side by side in each round."""
+    """Return pairs of seconds: with a mount namespace alone, and with all that a run has alone."""
     folder = root / "own"
     FILES.fresh_folder(folder)
     FILES.give_to(folder, account.uid, account.gid)
@@ -106,7 +110,7 @@ def own_things(root: Path, account: Credentials) -> dict[str, list[tuple[float, 
 
 
 def project(root: Path) -> Snapshot:
-    """Code of a middling repository: so many files of so many bytes."""
+    """Create the exported code of a medium repository, with `CODE_FILES` files."""
     tree = root / "out" / "work" / "head-snapshot"
     for number in range(CODE_FILES):
         path = tree / f"package{number % 40}" / f"module{number}.py"
@@ -116,7 +120,7 @@ def project(root: Path) -> Snapshot:
 
 
 def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], list[float]]:
-    """Seconds of each part in each round; then those that are paid once in a call of the gate."""
+    """Return the seconds of each part in each round, and those of the work once per call."""
     snapshot = project(root)
     way = root / "out" / "work" / "run"
     FILES.fresh_folder(way)
@@ -153,7 +157,7 @@ def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], 
 
 
 def own_page(found: dict[str, list[tuple[float, float]]], account: Credentials) -> str:
-    """What it costs that a run shares nothing with the run beside it."""
+    """Return the part of the page about keeping parallel runs apart from each other."""
     if not account.own:
         return "Runs have nothing of their own here, and go one after the other.\n"
     words = {
@@ -188,7 +192,7 @@ def own_page(found: dict[str, list[tuple[float, float]]], account: Credentials) 
 
 
 def page(parts: dict[str, list[float]], once: list[float], guard: WriteGuard) -> str:
-    """The results as Markdown, in milliseconds."""
+    """Return the results as Markdown, in milliseconds."""
     words = {
         "process": "sandbox launcher, start and end of a process under `uid`, beyond `none`",
         "folders": "giving the run's folders to the account",
@@ -226,11 +230,11 @@ def _spread(found: list[float]) -> str:
 
 
 def main() -> None:
-    """Measure, print, and write if asked to."""
+    """Measure, print the page, and write it to `--out` if that is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="Write the page to this file as well.")
     out: Path | None = parser.parse_args().out
-    # the account with the guard that a gate call takes on this machine
+    # the account, and the way to guard writes, that a gate call would choose on this machine
     account = choose_isolation(IsolationSettings(), PROCESSES, SYSTEM_PYTHON, ()).credentials
     if account is None:
         sys.exit("error: another account is needed\nhint: Run this as root, on Linux.")

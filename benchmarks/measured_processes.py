@@ -1,4 +1,4 @@
-"""What the benchmarks of whole processes share: ways that take turns, and the machine's name."""
+"""Shared by benchmarks of whole processes: taking turns, describing the machine, the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """The fastest process: all of it, its work alone, and what else it printed."""
+    """A measured process: its total seconds, those of its work alone, and its further output."""
 
     process_seconds: float
     work_seconds: float
@@ -25,10 +25,14 @@ Arms = Mapping[str, tuple[str, ...]]
 
 
 def run(command: tuple[str, ...]) -> Taken:
-    """One process; what it prints first is the seconds of its work, if it prints any."""
+    """Run a process and measure it.
+
+    A program of `digest_workloads` prints the seconds of its own work as its first word. Raises
+    `CalledProcessError` if the process fails.
+    """
     begun = time.perf_counter()
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    # `repro-gate diff` answers 1 for states that differ
+    # `repro-gate diff` ends with 1 if the states differ, which is no failure
     if ended.returncode not in {0, int("diff" in command)}:
         raise subprocess.CalledProcessError(
             ended.returncode, command, ended.stdout, ended.stderr[-2000:]
@@ -43,7 +47,7 @@ def run(command: tuple[str, ...]) -> Taken:
 
 
 def fastest(arms: Arms, rounds: int) -> dict[str, Taken]:
-    """The fastest of some rounds, in each of which every way has its turn."""
+    """Return the fastest process of each way over some rounds, in which all ways take turns."""
     rows = [{name: run(command) for name, command in arms.items()} for _ in range(rounds)]
     return {
         name: min((row[name] for row in rows), key=lambda taken: taken.process_seconds)
@@ -52,12 +56,12 @@ def fastest(arms: Arms, rounds: int) -> dict[str, Taken]:
 
 
 def program(code: str, *arguments: str | Path, python: str = sys.executable) -> tuple[str, ...]:
-    """The command that runs a program of `digest_workloads`."""
+    """Return the command that runs a program of `digest_workloads`."""
     return (python, "-c", code, *map(str, arguments))
 
 
 def processor() -> str:
-    """The processor's name, or its architecture where it has none."""
+    """Return the processor's name, or its architecture if Linux knows no name."""
     return next(
         (
             line.partition(":")[2].strip()
@@ -69,7 +73,7 @@ def processor() -> str:
 
 
 def about(signing: str | None) -> str:
-    """Date, processor, versions and load; `signing` is an interpreter that has model-signing."""
+    """Describe date, processor, versions and load; `signing` is as in the benchmarks' options."""
     import torch  # noqa: PLC0415 - only for its version, after the options were read
 
     version = "import importlib.metadata as m; print('0', m.version('model-signing'))"
@@ -82,16 +86,16 @@ def about(signing: str | None) -> str:
 
 
 def load() -> str:
-    """The averages over 1, 5 and 15 minutes."""
+    """Return the machine's load averages over 1, 5 and 15 minutes."""
     return ", ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
 def file_system(folder: Path) -> str:
-    """The kind of the file system that a folder is on; of ext4 also whether it has a journal."""
+    """Return the type of the folder's file system, and for ext4 whether it has a journal."""
     top, kind, device = "", "a file system unknown", ""
     for line in Path("/proc/self/mounts").read_text("utf-8").splitlines():
         source, mounted, name = line.split()[:3]
-        # the last of several at one place hides the others
+        # of several mounts at one place the last hides the others, hence `>=`
         if folder.is_relative_to(mounted) and len(mounted) >= len(top):
             top, kind, device = mounted, name, Path(source).name
     if kind != "ext4":
@@ -101,7 +105,7 @@ def file_system(folder: Path) -> str:
 
 
 def write_page(lines: Iterable[str], out: Path | None) -> None:
-    """Print the lines as they are measured; write them to a file too where one is given."""
+    """Print the lines as they are measured, and also write them to `out` unless that is None."""
     told = []
     for line in lines:
         print(line, flush=True)

@@ -1,7 +1,7 @@
-"""What packing and verifying a large state cost, beside hashing it. `make bench-package`.
+"""Measure packing and verifying a large state beside hashing it. `make bench-package`.
 
-Every number is the fastest of several rounds in which all ways take turns, each as a whole process
-on one machine. It prints a Markdown page; `--out FILE` writes it as well.
+Every number is the fastest of several rounds. In each round all ways take turns, each as a whole
+process on one machine. The program prints a Markdown page; `--out FILE` also writes it to a file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ for thread in threads: thread.join()
 """
     + TELL
 )
-# a file that is written over has its old pages written back first: a call writes a new one
+# Remove the target first. Overwriting a file would wait until its old pages are written back, which
+# a gate call never does, because it writes a new file.
 NEW = "Path(sys.argv[2]).unlink(missing_ok=True)\n"
 COPY = "import sys\nfrom pathlib import Path\n" + NEW + BEGIN
 COPY += "import shutil; shutil.copyfile(sys.argv[1], sys.argv[2])" + TELL
@@ -95,7 +96,7 @@ Path(sys.argv[1], 'public.pem').write_bytes(public_pem(key.public_key()))
 
 
 def make_state(path: Path, total_bytes: int) -> None:
-    """A safetensors file of random float32 tensors, as the harness writes one."""
+    """Write a safetensors file of random float32 tensors, with the harness's metadata."""
     size_bytes = total_bytes // TENSORS // 4 * 4
     header: dict[str, object] = {"__metadata__": {"repro_gate_names": "paths"}}
     for number in range(TENSORS):
@@ -112,7 +113,7 @@ def make_state(path: Path, total_bytes: int) -> None:
 
 
 def ways(folder: Path, signing: str | None) -> dict[str, tuple[str, ...]]:
-    """Every way that this machine has; `signing` is an interpreter that has model-signing."""
+    """Return each way that is installed here; `signing` is an interpreter with model-signing."""
     state, package = folder / "model" / "state.safetensors", folder / "package.tar"
     found = {
         HASHED: program(TWO_HASHES, state),
@@ -139,7 +140,7 @@ def ways(folder: Path, signing: str | None) -> dict[str, tuple[str, ...]]:
 
 
 def table(taken: Mapping[str, Taken]) -> Iterator[str]:
-    """One row for each way, and how many times as long as hashing it took."""
+    """Return a table with a row per way, and its time as a multiple of hashing the file."""
     yield "| way | s | times hashing | memory MB |"
     yield "|---|---|---|---|"
     hashed = taken[HASHED].work_seconds
@@ -150,7 +151,7 @@ def table(taken: Mapping[str, Taken]) -> Iterator[str]:
 
 
 def page(folder: Path, rounds: int, scale: int, signing: str | None) -> Iterator[str]:
-    """The whole page, line by line as it is measured."""
+    """Return the whole page, line by line as it is measured."""
     total = TOTAL_BYTES // scale
     (folder / "model").mkdir()
     make_state(folder / "model" / "state.safetensors", total)
@@ -178,7 +179,7 @@ def page(folder: Path, rounds: int, scale: int, signing: str | None) -> Iterator
 
 
 def main() -> None:
-    """Measure, print, and write the page where that was asked for."""
+    """Measure, print the page, and write it to `--out` if that is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

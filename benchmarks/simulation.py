@@ -1,4 +1,4 @@
-"""What simulated rates have in common: their options, and the page that holds them."""
+"""Shared by the simulated rates: their options, and printing the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 def print_page(
     description: str | None, histories: int, page: Callable[[int], Iterator[str]]
 ) -> None:
-    """Print each line as it comes, and write all to `--out` where that is given."""
+    """Print each line of the page as it is simulated, and write all to `--out` if that is given.
+
+    `histories` is the default number of simulated histories; `page` gets the number to simulate.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--histories", type=int, default=histories)

@@ -1,8 +1,10 @@
-"""How often a derived tolerance cries wolf, and what it misses. `make bench-tolerances`.
+"""Simulate how often a derived tolerance gives a false alarm, and what it misses.
 
-Losses are simulated, so that the truth is known: `HISTORIES` times, n calibration runs give a
-tolerance by the rules of `gate.comparison.tolerances`, and one baseline and one head, with
-noise of the same kind, are judged by it. Deterministic by its seed; it needs nothing but numpy.
+`make bench-tolerances`. Losses are simulated, so that the truth is known. In each of `HISTORIES`
+histories, n calibration runs give a tolerance by the rules of `gate.comparison.tolerances`. Then
+one baseline and one head with noise of the same kind are judged by it. The result is deterministic
+by the seed, and needs only numpy. The docstrings of `steady`, `growing` and `heavy` are printed on
+the page.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ SEED = 14
 STEPS = 20
 RUNS = (3, 5, 10)
 RANGES = 4
-# the standard deviation of the last loss between runs, as a part of it
+# the standard deviation of the last loss between runs, relative to that loss
 NOISE = 1e-3
 REGRESSIONS = (0.01, 0.02, 0.05)
 STEP = np.arange(1, STEPS + 1, dtype=np.float64)
@@ -40,7 +42,7 @@ def steady(random: np.random.Generator, shape: tuple[int, ...]) -> Values:
 def growing(random: np.random.Generator, shape: tuple[int, ...]) -> Values:
     """A run leaves the others ever faster: rounding errors that a training amplifies."""
     size = LOSS[-1] * NOISE * np.exp((STEP - STEPS) / 3)
-    # one number for each run, not one for each step: who is ahead stays ahead
+    # one draw per run, not per step: a run that is ahead stays ahead
     own = random.standard_normal((*shape, 1))
     return np.asarray(size * own)
 
@@ -56,13 +58,16 @@ Form = Callable[[Values, float], Values]
 
 
 def absolute(runs: Values, factor: float) -> Values:
-    """One limit for every step; (histories, runs, steps) in, (histories, steps) out, as all."""
+    """Return one absolute limit for all steps.
+
+    Like every form: `runs` has the shape (histories, runs, steps), the result (histories, steps).
+    """
     widest = deviations(runs).max(axis=-1, keepdims=True)
     return np.broadcast_to(smallest_difference(factor, 1.0) * widest, runs[:, 0].shape)
 
 
 def relative(runs: Values, factor: float) -> Values:
-    """One part of the value for every step."""
+    """Return limits that are the same share of the value at every step."""
     mean = np.abs(runs.mean(axis=1))
     widest = (deviations(runs) / mean).max(axis=-1, keepdims=True)
     limits: Values = smallest_difference(factor, 1.0) * widest * mean
@@ -70,7 +75,7 @@ def relative(runs: Values, factor: float) -> Values:
 
 
 def ulp(runs: Values, factor: float) -> Values:
-    """One number of units in the last place (float32) for every step."""
+    """Return limits of the same number of units in the last place (float32) at every step."""
     unit = _unit(runs.mean(axis=1))
     widest = (deviations(runs) / unit).max(axis=-1, keepdims=True)
     limits: Values = np.ceil(smallest_difference(factor, 1.0) * widest) * unit
@@ -78,21 +83,24 @@ def ulp(runs: Values, factor: float) -> Values:
 
 
 def ranges(runs: Values, factor: float) -> Values:
-    """An absolute limit for each quarter of the steps."""
+    """Return a separate absolute limit for each of `RANGES` ranges of steps."""
     parts = np.split(deviations(runs), RANGES, axis=-1)
     limits = [np.broadcast_to(part.max(axis=-1, keepdims=True), part.shape) for part in parts]
     return smallest_difference(factor, 1.0) * np.concatenate(limits, axis=-1)
 
 
 def final(runs: Values, factor: float) -> Values:
-    """An absolute limit for the last step, and none for the others."""
+    """Return an absolute limit for the last step, and infinity for all others."""
     limits = np.full(runs[:, 0].shape, np.inf)
     limits[:, -1] = smallest_difference(factor, 1.0) * deviations(runs)[:, -1]
     return limits
 
 
 def largest_gap(runs: Values, factor: float) -> Values:
-    """No factor: the widest difference that the calibration runs happened to show."""
+    """Return the largest difference between the calibration runs, ignoring `factor`.
+
+    This is the control: the naive tolerance that the others are compared with.
+    """
     del factor
     gaps = (runs.max(axis=1) - runs.min(axis=1)).max(axis=-1, keepdims=True)
     return np.broadcast_to(gaps, runs[:, 0].shape)
@@ -113,15 +121,15 @@ def _unit(values: Values) -> Values:
 
 
 def judged(limits: Values, baseline: Values, head: Values) -> NDArray[np.bool_]:
-    """Whether a head is outside anywhere, for each history."""
+    """Return for each history whether the head is outside its limits at any step."""
     return np.asarray((np.abs(head - baseline) > limits).any(axis=-1))
 
 
 def rates(
     kind: Callable[..., Values], runs: int, histories: int
 ) -> Iterator[tuple[str, float, tuple[float, ...]]]:
-    """For each form: the share of false alarms, and of each regression that is missed."""
-    # a stream for each row of the table, so that a row does not move when another is added
+    """Return for each form the share of false alarms, and of misses for each regression."""
+    # a random stream for each row of the table, so that adding a row does not change the others
     random = np.random.default_rng((SEED, KINDS.index(kind), runs))
     found = LOSS + kind(random, (histories, runs + 2))
     calibration, baseline, head = found[:, :runs], found[:, runs], found[:, runs + 1]
@@ -135,7 +143,7 @@ def rates(
 
 
 def page(histories: int) -> Iterator[str]:
-    """The page, line by line."""
+    """Return the page, line by line as it is simulated."""
     begun = time.perf_counter()
     yield "# False alarms and misses of derived tolerances, simulated\n"
     yield (

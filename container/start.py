@@ -1,13 +1,13 @@
-"""Put the gate beside the job's Python, and start it: what `container/action.yml` runs.
+"""Install the gate beside the job's Python, and start it. `container/action.yml` runs this file.
 
     python3 -I start.py
 
-The gate goes into an environment of its own (`/opt/repro-gate`), hash-checked, as wheels, so that
-nothing which the project installed decides what the gate imports. Where the input `requirements`
-names a hash-locked file, the training gets an environment of its own as well
-(`/opt/repro-gate-training`, and one of the base commit where that has another version of the file).
-The file may come with the change under test, so this program does not open it: it hands its name to
-`gate.action.training_packages`, a process of the gate's that gets neither token nor key.
+The gate gets a separate environment (`/opt/repro-gate`). Its packages are wheels with checked
+hashes, so that no package of the project decides what the gate imports. If the input `requirements`
+names a hash-locked file, the training gets a separate environment too (`/opt/repro-gate-training`).
+The base commit gets one more if its version of that file differs. The file may come from the change
+under test, so this program never opens it. It passes the name to `gate.action.training_packages`, a
+process of the gate that gets neither token nor key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Final, NoReturn
 ACTION: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = Path("/opt")
 PYTHONS: Final = ((3, 11), (3, 14))
-# what pip needs to reach the index; what else its variables say could have it run something
+# The variables that pip needs to reach an index. All others are dropped, since some of them could
+# make pip run a program.
 FOR_PIP: Final = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_TRUSTED_HOST"),
     *("PIP_PROXY", "PIP_RETRIES", "PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT"),
@@ -33,13 +34,14 @@ FILES_FOR_PIP: Final = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
 )
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-# what the process that installs the training's packages is given beside these: where the step's
-# files are, and what the event is
+# What the process that installs the training's packages gets besides the variables above: where the
+# step's files are, and what the event is.
 FOR_INSTALLING: Final = ("PATH", "HOME", "XDG_CONFIG_HOME", "INPUT_MODE")
 OF_THE_RUNNER: Final = ("GITHUB_", "RUNNER_")
 INSTALL: Final = ("install", "--quiet", "--disable-pip-version-check", "--no-cache-dir")
-# The file names every package, so nothing is left to resolve. pip 23 takes `name[extra]` of a
-# dependency for another package, which has no hash once the index has a newer version of it.
+# The file names every package, so `--no-deps` leaves nothing out. It is needed because pip 23 takes
+# a dependency `name[extra]` for another package: once the index has a newer version, pip would want
+# that version, which has no hash here.
 LOCKED: Final = ("--only-binary", ":all:", "--no-deps", "--require-hashes", "-r")
 ERROR: Final = 3
 
@@ -58,10 +60,10 @@ def refuse_python(version: tuple[int, int]) -> None:
 
 
 def pip_variables(variables: Mapping[str, str], home: Path) -> dict[str, str]:
-    """The environment of pip: built from nothing, with what reaches the index.
+    """Return pip's environment: an empty one, plus the variables needed to reach the index.
 
-    Raises `StartError` where a variable leads into the workspace: the commit under test would
-    decide there what pip does, which is root here.
+    Raises `StartError` if a variable leads into the workspace. pip runs as root here, and the
+    commit under test would decide what it reads.
     """
     refuse_workspace(variables)
     netrc = Path(variables.get("HOME") or "/nonexistent") / ".netrc"
@@ -79,7 +81,7 @@ def _reaches_index(name: str) -> bool:
 
 
 def refuse_workspace(variables: Mapping[str, str]) -> None:
-    """Raise `StartError` where a variable of pip's names something in the workspace."""
+    """Raise `StartError` if a variable of pip names a file or folder in the workspace."""
     workspace = os.path.realpath(variables.get("GITHUB_WORKSPACE") or ".")
     for name in (*FOR_PIP, *FILES_FOR_PIP):
         for word in variables.get(name, "").split():
@@ -94,7 +96,10 @@ def refuse_workspace(variables: Mapping[str, str]) -> None:
 
 
 def install(python: Path, requirements: Path, variables: Mapping[str, str]) -> None:
-    """Install a locked file of the gate's own into an environment."""
+    """Install the packages of one of the gate's own lock files with `python`'s pip.
+
+    `variables` is pip's whole environment. Raises `StartError` with pip's last lines if it fails.
+    """
     words = (str(python), "-I", "-m", "pip", *INSTALL, *LOCKED, str(requirements))
     done = subprocess.run(
         words,
@@ -106,14 +111,15 @@ def install(python: Path, requirements: Path, variables: Mapping[str, str]) -> N
         check=False,
     )
     if done.returncode != 0:
-        # an index may have any name in it: none of it may be a command
+        # pip's output quotes names from the index. Break the prefixes `::` and `##[`, or the runner
+        # would obey them as workflow commands.
         lines = done.stdout.decode("utf-8", "replace").replace("::", ": :").replace("##[", "## [")
         shown = "\n".join(f"  {line[:300]}" for line in lines.splitlines()[-15:])
         raise StartError(f"{' '.join(words[1:5])} ended with {done.returncode}:\n{shown}")
 
 
 def gate_environment(place: Path, action: Path, variables: Mapping[str, str]) -> Path:
-    """The interpreter of the gate's own environment, made when it is not there yet."""
+    """Return the interpreter of the gate's own environment; create that first if it is missing."""
     folder = place / "repro-gate"
     python = folder / "bin" / "python"
     ready = folder / "ready"
@@ -121,13 +127,18 @@ def gate_environment(place: Path, action: Path, variables: Mapping[str, str]) ->
         _make(folder)
         install(python, action / "requirements" / "gate.txt", pip_variables(variables, folder))
         (packages,) = folder.glob("lib/python3.*/site-packages")
+        # a .pth file puts the action's checkout on sys.path, so the gate's own code is not copied
         (packages / "action.pth").write_text(f"{action}\n", "utf-8")
+        # last: an installation that was cut short has no such file, and is started over
         ready.touch()
     return python
 
 
 def _make(folder: Path) -> None:
-    """An environment with pip; Debian's Python has the module only with `python3-venv`."""
+    """Create an environment with pip; raises `StartError` if that fails.
+
+    Debian's Python lacks the `ensurepip` module unless `python3-venv` is installed.
+    """
     try:
         venv.create(folder, clear=True, symlinks=True, with_pip=True)
     except (ImportError, OSError, subprocess.CalledProcessError) as error:
@@ -138,10 +149,11 @@ def _make(folder: Path) -> None:
 
 
 def install_for_training(python: Path, lock: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Have the gate install the training's packages; the variables that tell it where they are.
+    """Let the gate install the training's packages, and return the variables that locate them.
 
-    Where that one fails it leaves a file that says why, for the gate to report; without such a file
-    this process ends as it did.
+    If the installing process fails, it may leave a file with the reason. The variable returned then
+    names that file, and the gate reports it. Without such a file this process ends with the same
+    exit code.
     """
     known = {
         name: value
@@ -150,6 +162,7 @@ def install_for_training(python: Path, lock: str, variables: Mapping[str, str]) 
         or _reaches_index(name)
         or (name.startswith(OF_THE_RUNNER) and "TOKEN" not in name)
     }
+    # it reads a file of the change under test, so it gets no token and no key (T1)
     words = (str(python), "-I", "-u", "-m", "gate.action.training_packages", lock, str(PLACE))
     ended = subprocess.run(words, env=known, stdin=subprocess.DEVNULL, check=False).returncode
     fault = PLACE / "repro-gate-start-fault.json"
@@ -157,7 +170,7 @@ def install_for_training(python: Path, lock: str, variables: Mapping[str, str]) 
         return {"REPRO_GATE_START_FAULT": str(fault)}
     if ended != 0:
         raise SystemExit(ended if ended > 0 else ERROR)
-    # not on PATH: what a change under test installs is for its training alone to start
+    # Not on PATH: only the training may start programs that a change under test installs.
     places = {
         "REPRO_GATE_PROGRAMS": PLACE / "repro-gate-training/python/bin",
         "REPRO_GATE_BASE_PROGRAMS": PLACE / "repro-gate-training-base/python/bin",
@@ -172,7 +185,7 @@ def _say(level: str, title: str, message: str) -> None:
 
 
 def start(variables: Mapping[str, str]) -> NoReturn:
-    """Replace this process by the gate; raises `StartError` when that cannot be."""
+    """Replace this process by the gate; raises `StartError` if the gate cannot run here."""
     refuse_python(sys.version_info[:2])
     if os.geteuid() != 0:
         raise StartError(
@@ -180,21 +193,22 @@ def start(variables: Mapping[str, str]) -> NoReturn:
             "token and key: remove `options: --user` (or runAsUser of the pod)"
         )
     python = gate_environment(PLACE, ACTION, variables)
-    # no login of an index: the gate asks none, and closes the files of logins to trainings
+    # Drop pip's variables, which may contain the login of an index: the gate asks no index. Keep
+    # those that name files, because the gate hides files with logins from trainings.
     ours = {
         name: value
         for name, value in variables.items()
         if name in FILES_FOR_PIP or not name.startswith("PIP_")
     }
     requirements = variables.get("INPUT_REQUIREMENTS", "").strip()
-    # who judges trains nothing, and holds the key
+    # The mode `judge` trains nothing and has the key, so it installs no packages of the change.
     if requirements and variables.get("INPUT_MODE", "").strip() != "judge":
         ours |= install_for_training(python, requirements, variables)
     os.execve(python, (str(python), "-I", "-u", "-m", "gate", "action"), ours)  # noqa: S606 - no shell is wanted
 
 
 def main() -> None:
-    """Start the gate, or say why not and end with the exit code of an error."""
+    """Start the gate; if that fails, annotate the job with the reason and end with exit code 3."""
     try:
         start(os.environ)
     except StartError as error:

@@ -10,9 +10,9 @@
 With pytest, `@pytest.mark.reproducible("python train.py", max_steps=20)` asserts the same of a
 test's training, and `pytest --repro-gate-update` records the results as the baseline.
 
-Every function starts the program itself in a process of its own: this package imports nothing but
-the standard library, and no package of a project can collide with the program's modules. What the
-program reports as an error is raised as `ReproGateError`, with its hint. docs/python.md has more.
+Every function runs the repro-gate program in a separate process. This package imports only the
+standard library, so no package of a project can collide with the program's modules. An error that
+the program reports is raised as `ReproGateError`, with its hint. docs/python.md has more.
 """
 
 from __future__ import annotations

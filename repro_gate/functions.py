@@ -1,4 +1,4 @@
-"""The functions of the Python API, and what they return."""
+"""The functions of the Python API, and the records that they return."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What a gate call came to.
+    """The verdict of a gate call.
 
-    `outcome` is a word of the table of outcomes, such as `reproduced` or `code-drift`. `text` is
-    the summary that a pull request's comment begins with. `recorded` names the files of the
-    baseline that this call wrote. `document` is the whole of verdict.json.
+    `outcome` is a word of README's table of outcomes, such as `reproduced` or `code-drift`. `text`
+    is the summary with which the comment on a pull request begins. `recorded` names the baseline
+    files that this call wrote. `document` is the whole content of verdict.json.
     """
 
     outcome: str
@@ -32,7 +32,10 @@ class Verdict:
     document: Mapping[str, Any] = field(repr=False)
 
     def series(self, name: str) -> dict[int, float | None]:
-        """A metric of the first strict run, step by step; `KeyError` with the names there are."""
+        """Return a metric of the first strict run as value by step; None for a NaN or infinity.
+
+        Raises `KeyError`, naming the metrics that exist, for an unknown name.
+        """
         known = {one["name"]: one for one in self.document["series"]}
         if name not in known:
             raise KeyError(f"no metric {name!r}; there are: {', '.join(known) or 'none'}")
@@ -40,7 +43,7 @@ class Verdict:
 
 
 class NotReproducibleError(AssertionError):
-    """A training differs from its repeat or its baseline; `verdict` has every fact."""
+    """A training differs from its repeat or its baseline; `verdict` has all the facts."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.text)
@@ -49,9 +52,9 @@ class NotReproducibleError(AssertionError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digest:
-    """A saved state's digest: over all of it, and of each part (model, optimizer, ...).
+    """The digests of a checkpoint: `root` over everything, and `parts` for model, optimizer, ...
 
-    `document` is what `repro-gate digest --json` prints.
+    `document` is the JSON that `repro-gate digest --json` prints.
     """
 
     root: str
@@ -62,9 +65,9 @@ class Digest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """How two saved states compare; `differences` has a row for each leaf that differs.
+    """The comparison of two checkpoints; `differences` has a row for each leaf that differs.
 
-    `document` is what `repro-gate diff --json` prints.
+    `document` is the JSON that `repro-gate diff --json` prints.
     """
 
     equal: bool
@@ -74,21 +77,21 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedPackage:
-    """A package whose seals hold; `document` is what `repro-gate verify --json` prints."""
+    """A package whose seals hold; `document` is the JSON that `repro-gate verify --json` prints."""
 
     outcome: str
     commit: str
     document: Mapping[str, Any] = field(repr=False)
 
 
-# What the pytest plug-in sets and reads: its option, and the files that were recorded since it
-# last asked.
+# State that the pytest plug-in shares with the calls in a test: its option, and the baseline files
+# recorded since it last read them. A marker and a plain call thereby behave alike.
 UPDATE = [False]
 _RECORDED: list[str] = []
 
 
 def taken_records() -> list[str]:
-    """The files of baselines that calls of this process have recorded since the last question."""
+    """Return the baseline files that this process has recorded since the last call, and reset."""
     names = _RECORDED.copy()
     _RECORDED.clear()
     return names
@@ -108,16 +111,18 @@ def assert_reproducible(  # noqa: PLR0913 - each is an argument of the marker
 ) -> Verdict:
     """Train twice in strict mode, compare with the baseline, and return the verdict if it passes.
 
-    `command` and `max_steps` go on top of the repro-gate.yml in `folder` or at the root of its
-    repository, as do `settings`, with that file's keys. Without arguments the file decides all.
-    A call that trains what the file trains shares its baseline; any other has one of its own,
-    below `.repro-gate/`, named after `gate_id` or the command. `out` is the output folder.
+    `command`, `max_steps` and `settings` (with the keys of repro-gate.yml) override the settings
+    file in `folder` or at the root of its repository. Without arguments that file decides
+    everything. A call that trains what the file trains shares the file's baseline. Any other call
+    has a separate baseline below `.repro-gate/`, named after `gate_id` or the command. `out` is the
+    output folder.
 
-    `update` records the result as the baseline, for `reason`; None means what pytest was asked
+    `update` records the result as the baseline, with `reason`. None means: if pytest was started
     with `--repro-gate-update`.
 
-    Raises `NotReproducibleError`, an `AssertionError`, where two runs differ, the result is not the
-    baseline's, or there is no baseline; `ReproGateError` where nothing could be judged.
+    Raises `NotReproducibleError`, an `AssertionError`, if two runs differ, if the result differs
+    from the baseline, or if there is no baseline. Raises `ReproGateError` if the training could not
+    be judged.
     """
     __tracebackhide__ = True
     wanted = UPDATE[0] if update is None else update
@@ -140,25 +145,28 @@ def assert_reproducible(  # noqa: PLR0913 - each is an argument of the marker
 
 
 def _plain(settings: object) -> object:
-    """Settings as JSON has them; what is no mapping is refused where all arguments are checked."""
+    """Return the settings as a plain dict for JSON.
+
+    A value that is no mapping is passed on: the program checks all arguments and reports it.
+    """
     if settings is None:
         return {}
     return dict(settings) if isinstance(settings, Mapping) else settings
 
 
 def load_verdict(path: PathLike) -> Verdict:
-    """The verdict in a file `verdict.json`, or in the output folder of a gate call.
+    """Return the verdict in a file `verdict.json`, or in the output folder of a gate call.
 
-    Raises `ReproGateError` for a file that is none.
+    Raises `ReproGateError` for a file that contains no verdict.
     """
     return _verdict(started(["python-call", "--verdict", os.fspath(path)]))
 
 
 def digest(path: PathLike, *, exclude: Mapping[str, str] | None = None) -> Digest:
-    """The digest of a checkpoint in any known format, or of a package.tar; nothing in it is run.
+    """Return the digests of a checkpoint in any known format, or of a package.tar.
 
-    `exclude` has a reason for each pattern of leaves to leave out. Raises `ReproGateError` for a
-    file that cannot be read.
+    No code in the file is run. `exclude` maps patterns of leaves to leave out to the reason for
+    each. Raises `ReproGateError` for a file that cannot be read.
     """
     document = started(["digest", "--json", *_excluded(exclude), "--", os.fspath(path)])
     return Digest(
@@ -172,7 +180,7 @@ def digest(path: PathLike, *, exclude: Mapping[str, str] | None = None) -> Diges
 def diff(a: PathLike, b: PathLike, *, exclude: Mapping[str, str] | None = None) -> Difference:
     """Compare two checkpoints leaf by leaf; they may be in different formats.
 
-    Raises `ReproGateError` for a file that cannot be read.
+    `exclude` is as for `digest`. Raises `ReproGateError` for a file that cannot be read.
     """
     document = started(["diff", "--json", *_excluded(exclude), "--", os.fspath(a), os.fspath(b)])
     return Difference(
@@ -191,8 +199,8 @@ def verify(
 ) -> VerifiedPackage:
     """Verify a sealed package offline: its seals, every byte, the verdict and the commit.
 
-    Name a trust file, or the identity and issuer of a seal without a key. Raises `ReproGateError`
-    with exit code 1 where anything does not hold.
+    Pass a trust file, or for a seal without a key the identity and the issuer. Raises
+    `ReproGateError` with exit code 1 if any check fails.
     """
     options = {
         "--commit": commit,
@@ -201,6 +209,7 @@ def verify(
         "--certificate-oidc-issuer": certificate_oidc_issuer,
         "--repository": repository,
     }
+    # an empty commit is passed too: the program refuses it, as it refuses any other wrong commit
     words = [f"{name}={value}" for name, value in options.items() if value or name == "--commit"]
     document = started(["verify", "--json", *words, "--", os.fspath(package)])
     return VerifiedPackage(

@@ -1,7 +1,7 @@
 """The pytest plug-in: the marker `reproducible` and the option `--repro-gate-update`.
 
-pytest loads it in every project that has repro-gate installed, with whatever pytest that is: so its
-hooks are plain ones, which every pytest knows.
+pytest loads it in every project that has repro-gate installed, in any version of pytest. So it uses
+only plain hooks, which every version knows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORDED = "repro-gate recorded"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take `--repro-gate-update`."""
+    """Add the option `--repro-gate-update`."""
     group = parser.getgroup("repro-gate")
     group.addoption(
         "--repro-gate-update",
@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and the option to every call in a test."""
+    """Register the marker, and pass the option to every `assert_reproducible` call in a test."""
     config.addinivalue_line(
         "markers",
         "reproducible(command, max_steps=..., ...): train twice and compare with the baseline, as "
@@ -38,25 +38,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """A later session of this process has its own option."""
+    """Reset the option: a later pytest session in this process sets its own."""
     functions.UPDATE[0] = False
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Assert what the marker says, before the test runs."""
+    """Train and compare as the test's marker asks, before the test's body runs."""
     marker = item.get_closest_marker("reproducible")
     if marker is not None:
         _asserted(marker.args, {"folder": item.config.rootpath, **marker.kwargs})
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Report what the test has recorded, whether it passed or not."""
+    """Attach the baseline files that the test recorded to its report, also if the test failed.
+
+    `user_properties` is what pytest-xdist sends from its workers to the main process.
+    """
     item.user_properties += [(RECORDED, name) for name in functions.taken_records()]
 
 
 def _asserted(words: tuple[Any, ...], arguments: dict[str, Any]) -> None:
-    """Fail with the summary alone: the lines of this plug-in explain nothing."""
+    """Call `assert_reproducible`, and fail the test with the summary alone.
+
+    A traceback would show lines of this plug-in, which explain nothing to the user.
+    """
     try:
         functions.assert_reproducible(*words, **arguments)
     except (functions.NotReproducibleError, ReproGateError) as raised:
@@ -67,7 +73,7 @@ def _asserted(words: tuple[Any, ...], arguments: dict[str, Any]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the recorded files: they judge nothing before they are committed."""
+    """List the recorded files and ask to commit them: uncommitted baselines are not used."""
     recorded = sorted(set(_recorded(terminalreporter)))
     if not recorded:
         return
@@ -75,7 +81,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name in recorded:
         terminalreporter.line(f"recorded: {name}")
     folders = [name.rpartition("/")[0] for name in recorded]
-    # one machine records one entry of a folder: a second name is that of another training
+    # One machine records one entry per baseline folder. Two files in a folder therefore mean that
+    # two different trainings share it.
     for folder in sorted({one for one in folders if folders.count(one) > 1}):
         terminalreporter.line(
             f"{folder}: tests with different arguments share it, and the last one replaced what "
@@ -88,7 +95,7 @@ def _recorded(reporter: pytest.TerminalReporter) -> Iterator[str]:
     for reports in reporter.stats.values():
         for report in reports:
             for entry in getattr(report, "user_properties", ()):
-                # other plug-ins add what they like
+                # other plug-ins put values of any shape here
                 match entry:
                     case (name, str(value)) if name == RECORDED:
                         yield value

@@ -1,7 +1,7 @@
-"""Publishing, with the programs of others: a registry, skopeo and an MLflow server.
+"""Check publishing with third-party programs: a registry, skopeo and an MLflow server.
 
-`make interop-publish` installs them and starts this. One row for each check; exit code 1 when one
-fails. What is not here is said, and its rows are left out.
+`make interop-publish` installs them and runs this script. It prints one row per check and ends with
+exit code 1 if a check fails. A missing program is named, and its checks are skipped.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ GATE: Final = Path(sys.executable).with_name("repro-gate")
 PASSPHRASE: Final = "a pass phrase of some length"  # noqa: S105 - of keys that this script makes
 START_SECONDS: Final = 90
 READ_BACK: Final = Path(__file__).with_name("mlflow_read_back.py")
-# as the example's settings have it
+# report.gate_id in the settings of examples/digits
 GATE_ID: Final = "digits"
 MISSING: Final = "not here (Debian has a package of that name): its checks are left out"
 
 
 def say(line: str) -> None:
-    """A line at once: a check may take a minute."""
+    """Print a line and flush it, because a check may take a minute."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 class Checks:
-    """Rows of a table, printed as they come."""
+    """Prints one row per check as it ends, and counts those that failed."""
 
     def __init__(self) -> None:
         self.failed = 0
 
     def row(self, tool: str, what: str, *, holds: bool, told: str = "") -> None:
-        """One check."""
+        """Print the row of a check; `told` is printed below it if the check failed."""
         self.failed += not holds
         say(f"{'ok  ' if holds else 'FAIL'}  {tool:<16} {what}")
         if not holds and told:
@@ -60,7 +60,7 @@ class Checks:
 def run(
     *words: str | Path, folder: Path | None = None, more: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A program to its end; its exit code is the caller's to judge."""
+    """Run a program to its end with `more` variables; the caller judges its exit code."""
     environment = {**os.environ, "REPRO_GATE_PASSPHRASE": PASSPHRASE, **(more or {})}
     return subprocess.run(
         [str(word) for word in words],
@@ -73,7 +73,7 @@ def run(
 
 
 def well(*words: str | Path, folder: Path | None = None) -> str:
-    """The output of a program that must succeed."""
+    """Run a program that must succeed and return its output; ends the script if it fails."""
     done = run(*words, folder=folder)
     if done.returncode:
         raise SystemExit(f"{words[0]} ended with {done.returncode}\n{done.stdout}{done.stderr}")
@@ -81,7 +81,7 @@ def well(*words: str | Path, folder: Path | None = None) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a free port on loopback; another process may take it before it is used."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -89,7 +89,7 @@ def free_port() -> int:
 
 @contextmanager
 def server(port: int, *words: str | Path, log: Path) -> Iterator[None]:
-    """A program that listens on a port until the end of the block."""
+    """Run a program for the length of the block, once it listens on `port`."""
     variables = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
     with log.open("wb") as file:
         started = subprocess.Popen(
@@ -112,7 +112,10 @@ def server(port: int, *words: str | Path, log: Path) -> Iterator[None]:
 
 @contextmanager
 def registry(folder: Path, name: str, **more: object) -> Iterator[str]:
-    """A registry of its own: its address."""
+    """Run a separate registry with its own storage; yield its address.
+
+    `more` adds sections to its configuration.
+    """
     port = free_port()
     config: dict[str, Any] = {
         "version": "0.1",
@@ -128,7 +131,10 @@ def registry(folder: Path, name: str, **more: object) -> Iterator[str]:
 
 
 def project(folder: Path, oci: str, mlflow: str) -> str:
-    """A repository with the example and its baseline on this machine; its commit."""
+    """Create a repository with examples/digits and a baseline of this machine; return its commit.
+
+    `oci` and `mlflow` are the places to publish to; empty for a service that is not running.
+    """
     shutil.copytree(ROOT / "examples" / "digits", folder)
     shutil.copytree(ROOT / "examples" / "data", folder.parent / "data")
     settings = folder / "repro-gate.yml"
@@ -152,18 +158,18 @@ def project(folder: Path, oci: str, mlflow: str) -> str:
 
 
 def verify(package: Path, keys: Path, commit: str) -> subprocess.CompletedProcess[str]:
-    """What `repro-gate verify` says of a package with its seals."""
+    """Run `repro-gate verify` on a package with its seals."""
     trust = keys / "trusted-keys.json"
     return run(GATE, "verify", package, "--trusted-keys", trust, "--commit", commit)
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 in hex."""
+    """Return the SHA-256 of a file in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def skopeo_copy(reference: str, folder: Path) -> None:
-    """An artifact as skopeo brings it, its files under their own names."""
+    """Copy an artifact with skopeo, and rename its layers to the names in their annotations."""
     raw = folder / "raw"
     well("skopeo", "copy", "-q", "--src-tls-verify=false", f"docker://{reference}", f"dir:{raw}")
     manifest = json.loads((raw / "manifest.json").read_text())
@@ -174,7 +180,7 @@ def skopeo_copy(reference: str, folder: Path) -> None:
 
 
 def check_skopeo(checks: Checks, place: str, commit: str, out: Path, keys: Path) -> None:
-    """Skopeo brings package and seals; the gate verifies them, and refuses an altered one."""
+    """Copy package and seals with skopeo; the gate must verify them, and refuse a flipped bit."""
     folder = out.parent / "skopeo"
     folder.mkdir()
     shown = ("skopeo", "inspect", "--raw", "--tls-verify=false")
@@ -201,7 +207,7 @@ def check_skopeo(checks: Checks, place: str, commit: str, out: Path, keys: Path)
 
 
 def check_fetch(checks: Checks, place: str, commit: str, keys: Path, project: Path) -> None:
-    """`repro-gate fetch`, from the registry and from a copy that skopeo made."""
+    """Check `repro-gate fetch`: by name, verified, into an existing folder, and another commit."""
     folder = keys.parent / "fetched"
     found = run(GATE, "fetch", "HEAD", "--out", folder, folder=project)
     checks.row("docker-registry", "fetch HEAD", holds=not found.returncode, told=found.stderr)
@@ -214,7 +220,7 @@ def check_fetch(checks: Checks, place: str, commit: str, keys: Path, project: Pa
 
 
 def check_copy(checks: Checks, place: str, commit: str, folder: Path) -> None:
-    """A copy that skopeo made, in a registry with TLS and a login: fetched with both alone."""
+    """Copy the package to a registry with TLS and a login; `fetch` must need both to get it."""
     try:
         import crypt  # noqa: PLC0415 - not in each Python that this project supports
     except ImportError:
@@ -252,18 +258,22 @@ def check_copy(checks: Checks, place: str, commit: str, folder: Path) -> None:
 
 
 def tag_of(commit: str) -> str:
-    """The tag of the example's package."""
+    """Return the tag of the example's package."""
     return f"commit-{commit}-{GATE_ID}"
 
 
 def seals_tag(place: str, commit: str) -> str:
-    """The tag under which a registry without a list of its own keeps what refers to a package."""
+    """Return the tag that lists a package's seals in a registry without the referrers API.
+
+    The OCI distribution specification calls it the referrers tag: `sha256-` and the digest of the
+    package's manifest.
+    """
     asked = ("inspect", "--raw", "--tls-verify=false", f"docker://{place}:{tag_of(commit)}")
     return f"sha256-{hashlib.sha256(run('skopeo', *asked).stdout.encode()).hexdigest()}"
 
 
 def certificate(folder: Path, host: str) -> None:
-    """A certificate for a name of this machine, signed by itself."""
+    """Write a self-signed certificate for `host`, and its key, to `folder`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = dt.datetime.now(dt.UTC)
@@ -286,7 +296,7 @@ def certificate(folder: Path, host: str) -> None:
 
 
 def check_mlflow(checks: Checks, python: Path, uri: str, commit: str, out: Path) -> None:
-    """MLflow's own client reads the run back: numbers by their bits, files by their digest."""
+    """Read the run back with MLflow's client; compare numbers bit by bit and files by digest."""
     evidence = json.loads((out / "evidence" / "strict-1" / "evidence.json").read_text())
     expected = {
         "commit": commit,
@@ -305,7 +315,10 @@ def check_mlflow(checks: Checks, python: Path, uri: str, commit: str, out: Path)
 
 
 def started(mlflow: Path, folder: Path, stack: ExitStack) -> tuple[str, str]:
-    """The place in a registry and the address of a tracking server, each empty where it is not."""
+    """Start registry and tracking server; return the registry's place and the server's address.
+
+    Either is empty if its program is not installed.
+    """
     place = uri = ""
     if shutil.which("docker-registry"):
         place = f"{stack.enter_context(registry(folder, 'first'))}/team/runs"
@@ -327,7 +340,7 @@ def started(mlflow: Path, folder: Path, stack: ExitStack) -> tuple[str, str]:
 
 
 def main() -> int:
-    """All checks; the exit code."""
+    """Run all checks and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mlflow", type=Path, required=True, help="programs of MLflow's own venv")
     mlflow = parser.parse_args().mlflow.absolute()

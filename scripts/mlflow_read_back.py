@@ -1,4 +1,7 @@
-"""Runs under MLflow's own Python: its client reads a run, and the last line says what is equal."""
+"""Read a run back with MLflow's client; the last line of output is JSON: check to true or false.
+
+Runs under the Python of MLflow's environment, so it imports nothing of this project.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Compare with what the gate has, which is the second argument."""
+    """Compare the run with the gate's facts: arguments are the server's URI and those, as JSON."""
     uri, expected = sys.argv[1], json.loads(sys.argv[2])
     mlflow: Any = importlib.import_module("mlflow")
     mlflow.set_tracking_uri(uri)

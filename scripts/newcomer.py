@@ -2,16 +2,17 @@
 
     newcomer.py [--torch REQUIREMENT] [SUITE...]
 
-Each SUITE (default: bookworm and noble) becomes a system of its own by debootstrap, with an
-account that has nothing. There the packages that README names are installed, torch as the
-configuration of pip on this machine has it, and the gate from a clone of HEAD. Then each line of
-code that README ("Use it in a project"), docs/quick-start.md, docs/several-gates.md ("Two
-trainings"), docs/environments.md ("On your machine", by uv) and docs/python.md ("In pytest") show
-is typed, in their order, each page in a fresh project. A line ends as its comment says
-(`exit code 1`), else with 0. What each line took is printed.
+debootstrap makes a separate system for each SUITE (default: bookworm and noble), with an account
+that has nothing. The script installs the packages that README names, torch as pip is configured on
+this machine, and the gate from a clone of HEAD. Then it types each line of code that these pages
+show, in their order and each page in a fresh project: README ("Use it in a project"),
+docs/quick-start.md, docs/several-gates.md ("Two trainings"), docs/environments.md ("On your
+machine", with uv) and docs/python.md ("In pytest"). A line must end with the exit code in its
+comment (`exit code 1`), or with 0. The script prints how long each line takes.
 
-Needs root; changes nothing of this machine. What cannot be had (an archive, its key, torch) is
-skipped and named. An archive is trusted by its key alone; `UNSIGNED=1` takes one without.
+Needs root, and changes nothing on this machine. A suite is skipped, with the reason, if an archive,
+its key or torch is not available. An archive is trusted only by its key; `UNSIGNED=1` accepts one
+without.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PACKAGES: Final = re.compile(r"`apt install ([\w -]+)`")
 INSTALL: Final = "`pip install .` in a clone"
 EXIT_CODE: Final = re.compile(r"#.*\bexit code (\d)")
-# where the page has a training or a test
+# the paths at which the pages expect a training or a test
 SCRIPT: Final = "train.py"
 NESTED_SCRIPT: Final = "research/nlp/train.py"
 TEST: Final = "test_training.py"
 SUITES: Final = {"debian": "bookworm", "ubuntu": "noble"}
-# newer suites than an old debootstrap knows are made like this one
+# an old debootstrap has no script for newer suites, and these scripts make them too
 SCRIPTS: Final = {"ubuntu": "gutsy", "debian": "sid"}
 COMPONENTS: Final = {"debian": "main", "ubuntu": "main,universe"}
 ALONE: Final = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
@@ -61,16 +62,16 @@ for step in range(1000):
 
 
 class SkippedError(Exception):
-    """What this machine cannot give; nothing was learned."""
+    """The machine lacks something, so the suite says nothing about the documents."""
 
 
 class DifferentError(Exception):
-    """A document said something else than what happened."""
+    """A document shows a different result from the one that happened."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of code of a document, and the exit code that it tells."""
+    """A command that a document shows, and the exit code that the document promises."""
 
     command: str
     exit_code: int
@@ -78,7 +79,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What a document has a newcomer type, the files that it shows, and its last line's answer."""
+    """The commands and files of a document, and the text that its last command must print.
+
+    `settings` and `test` are empty if the page shows no such file.
+    """
 
     name: str
     lines: tuple[Line, ...]
@@ -90,7 +94,7 @@ class Document:
 
 
 def code_lines(block: str) -> Iterator[Line]:
-    """The commands of a block; a backslash joins two lines, as a shell reads them."""
+    """Return the commands of a block; a backslash at the end joins two lines, as in a shell."""
     for line in block.replace("\\\n", " ").splitlines():
         if line.strip() and not line.startswith("#"):
             told = EXIT_CODE.search(line)
@@ -98,7 +102,10 @@ def code_lines(block: str) -> Iterator[Line]:
 
 
 def document(name: str, text: str) -> Document:
-    """The code of a page, or of a part of one."""
+    """Return the commands and the settings file in a text.
+
+    Raises `DifferentError` unless the text has commands and exactly one settings file.
+    """
     blocks = BLOCK.findall(text)
     lines = [line for kind, block in blocks if kind in ("", "sh") for line in code_lines(block)]
     settings = [block for kind, block in blocks if kind == "yaml"]
@@ -109,7 +116,7 @@ def document(name: str, text: str) -> Document:
 
 
 def documents() -> tuple[Document, ...]:
-    """The ways in, as they stand there."""
+    """Return the pages that a newcomer may start with, as this tree has them."""
     part = chapter("README.md", "Use it in a project")
     start = (ROOT / "docs" / "quick-start.md").read_text("utf-8")
     for name, text in (("README.md", part), ("docs/quick-start.md", start)):
@@ -126,7 +133,7 @@ def documents() -> tuple[Document, ...]:
 
 
 def chapter(page: str, title: str) -> str:
-    """A part of a page, its title the first line."""
+    """Return the chapter of a page with this title; its first line is the title."""
     text = (ROOT / page).read_text("utf-8")
     parts = re.split(r"^##+ ", text, flags=re.MULTILINE)
     (part,) = (one for one in parts if one.startswith(f"{title}\n"))
@@ -134,14 +141,14 @@ def chapter(page: str, title: str) -> str:
 
 
 def typed(page: str, title: str, script: str = SCRIPT) -> Document:
-    """The commands of a part of a page, beside a training at `script`."""
+    """Return the commands of a chapter; the project has its training at `script`."""
     blocks = [block for kind, block in BLOCK.findall(chapter(page, title)) if kind == "sh"]
     lines = tuple(line for block in blocks for line in code_lines(block))
     return Document(name=page, lines=lines, script=script)
 
 
 def in_pytest(page: str, title: str) -> Document:
-    """The same by pytest, in a file that the page shows."""
+    """Return the commands of a chapter about pytest, with the test file that it shows."""
     blocks = BLOCK.findall(chapter(page, title))
     (test,) = (block for kind, block in blocks if kind == "python")
     lines = tuple(line for kind, block in blocks if kind == "sh" for line in code_lines(block))
@@ -149,14 +156,14 @@ def in_pytest(page: str, title: str) -> Document:
 
 
 def archive(distribution: str, suite: str) -> str:
-    """The mirror of this machine's own apt for a suite; empty for debootstrap's default."""
+    """Return the mirror that this machine's apt uses for a suite; empty if it uses none."""
     places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
     texts = [path.read_text("utf-8", "replace") for path in places if path.is_file()]
     return archive_of(texts, distribution, suite)
 
 
 def archive_of(texts: list[str], distribution: str, suite: str) -> str:
-    """The address that lists of sources, of either format, give for a suite."""
+    """Return the address of a suite in apt's lists of sources: one-line format, or stanzas."""
     lines = re.compile(rf"^deb (?:\[[^\]]*\] )?(\S+) {suite} ", re.MULTILINE)
     found = [uri for text in texts for uri in lines.findall(text)]
     for stanza in (stanza for text in texts for stanza in re.split(r"\n\s*\n", text)):
@@ -168,41 +175,45 @@ def archive_of(texts: list[str], distribution: str, suite: str) -> str:
 
 
 def pip_settings() -> Mapping[str, str]:
-    """The configuration of pip on this machine, variables included, as keys of one section."""
+    """Return pip's configuration on this machine, from files and variables, as one section."""
     command = (sys.executable, "-m", "pip", "config", "list")
-    # a Python without pip has no configuration of it
+    # exit code ignored: a Python without pip simply has no configuration
     listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     rows = (line.partition("=") for line in listing.splitlines() if "=" in line)
     return {name.rpartition(".")[2]: str(ast.literal_eval(value)) for name, _, value in rows}
 
 
 def uv_variables(settings: Mapping[str, str], torch: str) -> Mapping[str, str]:
-    """The same for uv, which reads no configuration of pip; `torch` is what is to be installed."""
-    # uv takes indexes from the network alone
+    """Return pip's configuration as variables for uv, which does not read pip's.
+
+    `torch` is the requirement to install.
+    """
+    # uv accepts an index only from the network, so `file:` addresses are left out
     remote = [word for word in settings.get("extra-index-url", "").split() if "file:" not in word]
     variables = {
         "UV_FIND_LINKS": ",".join(settings.get("find-links", "").split()),
         "UV_INDEX": " ".join(remote),
         "SSL_CERT_FILE": settings.get("cert", ""),
         "UV_CONSTRAINT": UV_CONSTRAINT if torch != "torch" else "",
-        # the system's own is what the training's account can read
+        # The training's account can read the system's Python, but not one that uv would download
+        # to the home of the newcomer.
         "UV_PYTHON_DOWNLOADS": "never",
     }
     return {name: value for name, value in variables.items() if value}
 
 
 def local_paths(settings: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files and folders of this machine that a configuration of pip names."""
+    """Return the files and folders of this machine to which pip's configuration refers."""
     words = [word for value in settings.values() for word in value.split()]
     indexes = [Path(word.removeprefix("file://")) for word in words if word.startswith("file://")]
-    # the pages of an index lie beside the packages that they link to
+    # an index page links to packages beside it, so take the folder that contains the index
     named = [path.parent for path in indexes] + [Path(word) for word in words if word[:1] == "/"]
-    # not a folder such as /opt: a mount there would hide what the system has
+    # leave out a top-level folder such as /opt: mounting it would hide the new system's own
     return tuple(sorted({path for path in named if path.exists() and path.parent.name}))
 
 
 def run(*command: str, **variables: str) -> None:
-    """Run a command that has to end well; `SkippedError` with its last lines."""
+    """Run a command; raises `SkippedError` with its last lines if it fails."""
     done = subprocess.run(
         command,
         env={**os.environ, **variables},
@@ -218,20 +229,23 @@ def run(*command: str, **variables: str) -> None:
 
 
 def say(text: str) -> None:
-    """Tell it at once: a line may take minutes."""
+    """Print a line and flush it, because the next one may take minutes."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 class System:
-    """A bare system below a folder; mounts are those of this process, which has its own."""
+    """A bare system below a folder.
+
+    Its mounts are private to this process, which runs in its own mount namespace.
+    """
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self.folder = folder
         self._variables = variables
 
     def make(self, distribution: str, suite: str) -> None:
-        """Fetch and unpack the smallest system there is."""
+        """Create the smallest system that debootstrap can make."""
         script = Path("/usr/share/debootstrap/scripts")
         known = script / suite if (script / suite).exists() else script / SCRIPTS[distribution]
         unsigned = os.environ.get("UNSIGNED") == "1"
@@ -246,7 +260,7 @@ class System:
             shutil.copyfile(f"/etc/{name}", self.folder / "etc" / name)
 
     def hand_over(self, settings: Mapping[str, str]) -> None:
-        """Give it this machine's way to packages of Python, read-only."""
+        """Give the system this machine's pip configuration, and mount its local files read-only."""
         rows = (f"{name} = {' '.join(value.split())}\n" for name, value in settings.items())
         (self.folder / "etc" / "pip.conf").write_text("[global]\n" + "".join(rows), "utf-8")
         for path in local_paths(settings):
@@ -259,7 +273,10 @@ class System:
                 shutil.copyfile(path, there)
 
     def inside(self, *command: str, user: bool = True) -> tuple[str, ...]:
-        """A command as one of the system, by the newcomer's account or by root."""
+        """Return the words that run a command in the system, as the newcomer or as root.
+
+        The command gets a clean environment, so that nothing of this machine's helps it.
+        """
         account = ("--userspec=newcomer:newcomer",) if user else ()
         home = HOME if user else "/root"
         path = f"{HOME}/.venv/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -271,7 +288,7 @@ class System:
         return ("chroot", *account, str(self.folder), *clean, *given, *command)
 
     def shell(self, folder: str, text: str) -> subprocess.CompletedProcess[str]:
-        """What the newcomer types in a folder of the home."""
+        """Type a line in a folder of the newcomer's home; any exit code is accepted."""
         return subprocess.run(
             self.inside("bash", "-c", f"cd {HOME}/{folder} && {text}"),
             stdin=subprocess.DEVNULL,
@@ -282,13 +299,16 @@ class System:
         )
 
     def write(self, path: str, text: str) -> None:
-        """A file in the home, as the newcomer's editor leaves it."""
+        """Write a file in the newcomer's home, owned by the newcomer."""
         there = self.inside("bash", "-c", f"cat > {HOME}/{path}")
         subprocess.run(there, input=text, text=True, check=True)
 
 
 def prepare(system: System, torch: str) -> None:
-    """Install what the documents say has to be there."""
+    """Install the packages that README names, and make account, clone and virtual environment.
+
+    Raises `SkippedError` if something cannot be installed.
+    """
     packages = PACKAGES.search((ROOT / "README.md").read_text("utf-8"))
     if packages is None:
         message = "README.md names no packages to install"
@@ -307,12 +327,16 @@ def prepare(system: System, torch: str) -> None:
     run(*system.inside("git", "config", "--global", "init.defaultBranch", "main"))
     run(*system.inside("python3", "-m", "venv", f"{HOME}/.venv"))
     system.write(Path(UV_CONSTRAINT).name, f"{torch}\n")
-    # what the pages take to be there: a project that has tests has the one, one of uv's the other
+    # the pages assume these: docs/python.md a project with pytest, docs/environments.md uv
     run(*system.inside("pip", "install", "--quiet", torch, "pytest", "uv"))
 
 
 def follow(system: System, page: Document) -> None:
-    """Type every line of a document in a fresh project; `DifferentError` where it is wrong."""
+    """Type every command of a document in a fresh project.
+
+    Raises `DifferentError` if an exit code, the last output, or the settings file differs from
+    what the document shows.
+    """
     project = f"project-{Path(page.name).stem}"
     there = system.folder / HOME.lstrip("/") / project
     system.shell("", f"mkdir -p {project}/{Path(page.script).parent}")
@@ -341,7 +365,7 @@ def follow(system: System, page: Document) -> None:
 
 
 def newcomer(folder: Path, suite: str, torch: str) -> str:
-    """One system from nothing to a pass; a line for the end."""
+    """Build one system, follow all documents in it, and return a line for the summary."""
     distribution = next((name for name, one in SUITES.items() if one == suite), "debian")
     system = System(folder, uv_variables(pip_settings(), torch))
     try:
@@ -361,7 +385,7 @@ def newcomer(folder: Path, suite: str, torch: str) -> str:
 
 
 def main() -> int:
-    """All suites, each in a process with mounts of its own; 1 when a document is wrong."""
+    """Run each suite in a process with private mounts; return 1 if a document is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--torch", default="torch", help="what pip installs as torch")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
@@ -387,7 +411,8 @@ def main() -> int:
         try:
             folder.chmod(0o755)
             again = (sys.executable, __file__, "--torch", asked.torch, "--inside", str(folder))
-            # its mounts end with it: only then is there nothing but its own below the folder
+            # The mounts end with that process. Only then is it safe to remove the folder, which
+            # would otherwise still show files of this machine.
             worst = max(worst, subprocess.run((*ALONE, *again, suite), check=False).returncode)
         finally:
             shutil.rmtree(folder)

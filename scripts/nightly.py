@@ -1,8 +1,8 @@
-"""Run what is too long for each change, part by part, into one summary: `make nightly`.
+"""Run the checks that take too long for every change, and write one summary: `make nightly`.
 
-Each part is a target of the Makefile. Its result is written before the next one starts, with the
-commit that it is true of, so a night that was broken off goes on where it stopped: a part that
-passed at this very commit is not run again.
+Each part is a target of the Makefile. Its result is written, with its commit, before the next part
+starts. So a night that was interrupted continues where it stopped: a part that passed at this
+commit is not run again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARY = "summary.json"
 PASSED = "passed"
-# What parts write beside their result: with them a night that goes on is still one of its commit.
+# Files of the tree that parts rewrite. They must not count as uncommitted changes, or a night that
+# was interrupted would start over.
 PAGES = ("docs/results", "docs/security.md", "docs/verification.md")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A target of the Makefile, how long it may take, and what rests on it."""
+    """A target of the Makefile, its time limit, and the project's claim that it checks."""
 
     target: str
     minutes: int
@@ -36,7 +37,10 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """How a part ended; `commit` has `-dirty` behind it where files differ from it."""
+    """How a part ended; `commit` ends with `-dirty` if files differed from it.
+
+    `ended` is the time in UTC.
+    """
 
     part: str
     result: str
@@ -68,14 +72,15 @@ Run = Callable[[Part, Path], str]
 
 
 def run_part(part: Part, log: Path, root: Path = ROOT) -> str:
-    """Make the target with all that it says in `log`; how it ended in a few words."""
+    """Run `make` for the part, with its output in `log`; return how it ended, in a few words."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             ("make", "--no-print-directory", part.target),
             cwd=root,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # so that all of it can be ended: make itself ends none of its children
+            # a separate process group, so that a timeout can kill all of it: make does not kill its
+            # children
             start_new_session=True,
         )
         try:
@@ -90,7 +95,7 @@ def run_part(part: Part, log: Path, root: Path = ROOT) -> str:
 
 
 def commit_of(root: Path) -> str:
-    """The commit that is here, and whether the files are its own, but for pages of the parts."""
+    """Return HEAD's hash, with `-dirty` if files other than `PAGES` differ from it."""
 
     def git(*words: str) -> str:
         command = ("git", "-C", str(root), *words)
@@ -101,7 +106,7 @@ def commit_of(root: Path) -> str:
 
 
 def read_summary(folder: Path) -> dict[str, Result]:
-    """The results so far, by part; those of a summary that is not one are none."""
+    """Return the results so far, by part; none if the summary is missing or malformed."""
     try:
         rows = json.loads((folder / SUMMARY).read_text("utf-8"))
         return {row["part"]: Result(**row) for row in rows}
@@ -110,7 +115,7 @@ def read_summary(folder: Path) -> dict[str, Result]:
 
 
 def write_summary(folder: Path, results: Iterable[Result]) -> None:
-    """At once or not at all: a night may end at any moment."""
+    """Write the summary with one rename, so that an interruption leaves the old file or the new."""
     rows = [asdict(result) for result in results]
     partial = folder / f"{SUMMARY}.partial"
     partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
@@ -125,7 +130,7 @@ def run_parts(
     results = read_summary(folder)
     for part in parts:
         before = results.get(part.target)
-        # files that no commit has may have changed since
+        # not for a dirty tree: its uncommitted files may have changed since that result
         settled = before is not None and (before.result, before.commit) == (PASSED, commit)
         if settled and not commit.endswith("-dirty"):
             say(f"{part.target}: passed at this commit already")
@@ -146,7 +151,7 @@ def run_parts(
 
 
 def table(parts: Iterable[Part], results: Mapping[str, Result]) -> str:
-    """The summary as a person reads it."""
+    """Return the results as a Markdown table, with a row for each part that has not run."""
     lines = ["| part | result | commit | min | what rests on it |", "|---|---|---|---|---|"]
     for part in parts:
         result = results.get(part.target)
@@ -162,12 +167,12 @@ def _told(result: Result) -> tuple[str, str, str]:
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
-    # read while it runs, from a log
+    # people follow a running night in its log
     sys.stdout.flush()
 
 
 def main(words: list[str]) -> int:
-    """Run all parts, or those named; 1 where one of them has not passed at this commit."""
+    """Run the named parts, or all; return 1 unless each of them has passed at this commit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="all parts without one")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "nightly")

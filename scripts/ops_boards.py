@@ -1,7 +1,7 @@
-"""The three dashboards of `ops/grafana/`, from one table of panels: executive, on-call, debug.
+"""The three Grafana dashboards of `ops/grafana/`, from tables of panels: executive, on-call, debug.
 
-The form is that of Grafana's dashboard JSON; `make ops` holds it against the types of the npm
-package `@grafana/schema`, and runs every expression on a Prometheus.
+The result is Grafana's dashboard JSON. `make ops` checks it against the types of the npm package
+`@grafana/schema`, and runs every expression on a Prometheus.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ ALERTS: Final = 'ALERTS{alertname=~"ReproGate.*", alertstate="firing"}'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """A panel: what it draws, as what, and in which unit; `targets` are expression and legend."""
+    """A panel; `targets` are pairs of an expression and its legend.
+
+    `kind` and `unit` are Grafana's names. `width` and `height` are in units of its grid of 24
+    columns. `says` is the panel's description.
+    """
 
     title: str
     targets: tuple[tuple[str, str], ...]
@@ -44,7 +48,7 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Board:
-    """A dashboard, for whom, and whether a reader chooses gates on it."""
+    """A dashboard; `by_gate` adds variables by which a reader selects repositories and gates."""
 
     uid: str
     title: str
@@ -55,7 +59,7 @@ class Board:
 
 
 def _stat(title: str, expr: str, unit: str = "short") -> Shown:
-    """One number; a share is good from 95 % on."""
+    """Return a panel with one number; a share is green from 95 % on."""
     return Shown(
         title=title,
         targets=((expr, ""),),
@@ -68,7 +72,7 @@ def _stat(title: str, expr: str, unit: str = "short") -> Shown:
 
 
 def _of(metric: names.MetricName) -> str:
-    """A metric of the gates that are chosen, however many ways it comes by."""
+    """Return an expression for a metric of the selected gates; `max` merges pushed and read."""
     return f"max by ({GATE}) ({metric.name}{OF_GATE})"
 
 
@@ -178,7 +182,7 @@ BOARDS: Final = (EXECUTIVE, ON_CALL, DEBUG)
 
 
 def boards() -> Iterator[dict[str, Any]]:
-    """Each dashboard as Grafana imports it."""
+    """Return each dashboard as the JSON that Grafana imports."""
     for board in BOARDS:
         yield {
             "uid": board.uid,
@@ -199,7 +203,7 @@ def boards() -> Iterator[dict[str, Any]]:
 
 
 def expressions(board: dict[str, Any]) -> Iterator[str]:
-    """Every expression of a dashboard, its variables and annotations too."""
+    """Return every expression of a dashboard's panels and annotations."""
     for panel in board["panels"]:
         yield from (target["expr"] for target in panel["targets"])
     yield from (one["target"]["expr"] for one in board["annotations"]["list"])
@@ -220,7 +224,7 @@ def _variables(*, by_gate: bool) -> Iterator[dict[str, Any]]:
             "query": {"query": query, "refId": name},
             "multi": True,
             "includeAll": True,
-            # a repository's name may be empty, and so is what it is called without one
+            # `.*` and not Grafana's default: it also matches a gate whose repository label is empty
             "allValue": ".*",
             "refresh": 2,
             "sort": 1,
@@ -238,7 +242,7 @@ def _annotation() -> dict[str, Any]:
 
 
 def _placed(panels: tuple[Shown, ...]) -> Iterator[dict[str, Any]]:
-    """From left to right, a new row where one is full."""
+    """Lay the panels out from left to right, and start a new row when one is full."""
     left = top = tallest = 0
     for number, panel in enumerate(panels, 1):
         if left + panel.width > COLUMNS:

@@ -1,8 +1,9 @@
-"""Run `ops/` on real programs: Prometheus, Pushgateway, Alertmanager and a webhook, on loopback.
+"""Check `ops/` with real programs on loopback: Prometheus, Pushgateway, Alertmanager, a webhook.
 
-`make ops` installs them on Debian and starts this. One row for each check; exit code 1 where one
-fails. Grafana is not run: its dashboards are held against the types of `@grafana/schema`, where npm
-can bring that, and every expression of them is run on the Prometheus started here.
+`make ops` installs the programs on Debian and runs this script. It prints one row per check and
+ends with exit code 1 if a check fails. Grafana is not started. Instead, the dashboards are
+type-checked against `@grafana/schema` if npm can install it, and each of their expressions is run
+on the Prometheus started here.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ PROGRAMS: Final = (
 )  # fmt: skip
 HOST: Final = "127.0.0.1"
 WAIT_SECONDS: Final = 90.0
-# more than ten evaluations, in which a second page would have come
+# more than ten evaluations of the rules: a second page would have arrived by then
 QUIET_SECONDS: Final = 25.0
 INTERVAL: Final = "2s"
 BURNING: Final = "digits"
@@ -48,38 +49,38 @@ VERDICTS: Final = 60
 
 
 def say(line: str) -> None:
-    """A line at once: a check may take a minute."""
+    """Print a line and flush it, because a check may take a minute."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 class Checks:
-    """Rows of a table, printed as they come."""
+    """Prints one row per check as it ends, and counts those that failed."""
 
     def __init__(self) -> None:
         self.failed = 0
 
     def row(self, what: str, *, holds: bool, told: str = "") -> None:
-        """One check."""
+        """Print the row of a check; `told` is printed below it if the check failed."""
         self.failed += not holds
         say(f"{'ok  ' if holds else 'FAIL'}  {what}")
         if not holds and told:
             say(f"      {told.strip()[-2000:]}")
 
     def program(self, what: str, *words: str | Path, folder: Path = ROOT) -> None:
-        """A program that must end with 0."""
+        """Run a program; the check holds if it ends with exit code 0."""
         done = run(*words, folder=folder)
         self.row(what, holds=done.returncode == 0, told=done.stdout + done.stderr)
 
 
 def run(*words: str | Path, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """A program to its end."""
+    """Run a program to its end, with its output captured; any exit code is accepted."""
     shown = [str(word) for word in words]
     return subprocess.run(shown, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a free port on loopback; another process may take it before it is used."""
     with socket.socket() as found:
         found.bind((HOST, 0))
         return int(found.getsockname()[1])
@@ -87,7 +88,10 @@ def free_port() -> int:
 
 @contextmanager
 def server(folder: Path, ready: str, *words: str | Path) -> Iterator[None]:
-    """A program that answers at the address `ready`, until the end of the block."""
+    """Run a program for the length of the block; `ready` is the address that answers once it is up.
+
+    Raises `SystemExit` with the end of its log if it does not start.
+    """
     log = folder / f"{Path(words[0]).name}.log"
     with log.open("wb") as file:
         started = subprocess.Popen([str(word) for word in words], stdout=file, stderr=file)
@@ -101,7 +105,7 @@ def server(folder: Path, ready: str, *words: str | Path) -> Iterator[None]:
 
 
 def answers(address: str) -> bool:
-    """Whether a server is ready there."""
+    """Decide whether a server answers at the address with a success."""
     try:
         return bool(requests.get(address, timeout=5).ok)
     except requests.RequestException:
@@ -109,7 +113,7 @@ def answers(address: str) -> bool:
 
 
 def until(true: Callable[[], bool], seconds: float = WAIT_SECONDS) -> bool:
-    """Whether it becomes true in that time."""
+    """Poll a condition; return whether it became true within `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if true():
@@ -120,7 +124,10 @@ def until(true: Callable[[], bool], seconds: float = WAIT_SECONDS) -> bool:
 
 @contextmanager
 def webhook() -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Where pages and tickets arrive: its port, and what has come so far, with its path."""
+    """Run a webhook for pages and tickets; yield its port and the list of notifications received.
+
+    Each notification is Alertmanager's JSON with the request's `path`, `/page` or `/ticket`.
+    """
     came: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -142,7 +149,7 @@ def webhook() -> Iterator[tuple[int, list[dict[str, Any]]]]:
 
 
 def verdict(number: int, ago: timedelta, **facts: object) -> HistoryLine:
-    """A line of a history that has every fact that a dashboard shows."""
+    """Return a history line, judged `ago` before now, with every fact that a dashboard shows."""
     given: dict[str, Any] = {
         "outcome": Outcome.REPRODUCED,
         "passes": True,
@@ -172,14 +179,20 @@ def verdict(number: int, ago: timedelta, **facts: object) -> HistoryLine:
 
 
 def good_history() -> list[HistoryLine]:
-    """Two gates of two weeks, all of them reproduced; one commit was judged twice."""
+    """Return the lines of two gates over two weeks, all reproduced.
+
+    One commit was judged twice, because an indicator counts commits with repeated verdicts.
+    """
     lines = [verdict(number, timedelta(hours=5 * number + 2)) for number in range(1, VERDICTS)]
     lines += [verdict(1, timedelta(hours=3)), verdict(2, timedelta(hours=3), gate_id="quiet")]
     return sorted(lines, key=lambda line: line.judged_at)
 
 
 def burn() -> list[HistoryLine]:
-    """Three runs of the last half hour differ: two of them spend a quarter of the budget."""
+    """Return three nondeterministic verdicts of the last half hour.
+
+    Two of them are enough to spend a quarter of the error budget, which is what pages.
+    """
     facts = {
         "outcome": Outcome.NONDETERMINISTIC,
         "passes": False,
@@ -191,19 +204,22 @@ def burn() -> list[HistoryLine]:
 
 
 class Prometheus:
-    """A started server."""
+    """A client of the Prometheus that this script started."""
 
     def __init__(self, port: int) -> None:
         self.address = f"http://{HOST}:{port}"
 
     def get(self, path: str, **parameters: str) -> Mapping[str, Any]:
-        """What its API answers."""
+        """Return the JSON answer of its HTTP API for `path`."""
         answer = requests.get(f"{self.address}/api/v1/{path}", params=parameters, timeout=30)
         found: Mapping[str, Any] = answer.json()
         return found
 
     def values(self, expr: str) -> list[Any]:
-        """The series of an expression now; raises `ValueError` with what Prometheus says of it."""
+        """Return the series that an expression has now.
+
+        Raises `ValueError` with the message of Prometheus for an expression that it refuses.
+        """
         answer = self.get("query", query=expr)
         if answer["status"] != "success":
             raise ValueError(answer["error"])
@@ -212,7 +228,7 @@ class Prometheus:
 
 
 def check_files(checks: Checks) -> None:
-    """Each file by the program that reads it."""
+    """Check each file of `ops/` with the program that reads it."""
     old = ops_kit.stale()
     checks.row("ops/ is what scripts/ops_kit.py writes", holds=not old, told=", ".join(old))
     folder = ops_kit.OPS / "prometheus"
@@ -238,7 +254,7 @@ def check_files(checks: Checks) -> None:
 
 
 def check_boards(checks: Checks, prometheus: Prometheus) -> None:
-    """Every expression of every dashboard, with all gates chosen."""
+    """Run every expression of every dashboard, with all gates selected; each must have a series."""
     for board in boards():
         asked = list(expressions(board))
         faults = []
@@ -256,7 +272,7 @@ def check_boards(checks: Checks, prometheus: Prometheus) -> None:
 
 
 def check_form(checks: Checks, folder: Path) -> None:
-    """The dashboards as values of Grafana's own types; left out where npm cannot bring those."""
+    """Type-check the dashboards against Grafana's own types; skipped if npm cannot install them."""
     packages = ("@grafana/schema@13.2.3", "typescript@5.9.3")
     brought = run("npm", "install", "--silent", "--no-audit", "--no-fund", *packages, folder=folder)
     if brought.returncode:
@@ -269,6 +285,7 @@ def check_form(checks: Checks, folder: Path) -> None:
                  "--module", "esnext", "--target", "esnext")  # fmt: skip
         checks.program(f"{name}: tsc takes it as a Dashboard of @grafana/schema 13.2.3",
                        "npx", "tsc", *words, f"{name}.ts", folder=folder)  # fmt: skip
+    # a broken dashboard has to fail, or the checks above prove nothing
     (folder / "broken.ts").write_text(typed({**next(boards()), "refresh": 60}))
     broken = run("npx", "tsc", *words, "broken.ts", folder=folder)
     checks.row("tsc refuses a dashboard with a number where a text belongs",
@@ -276,7 +293,10 @@ def check_form(checks: Checks, folder: Path) -> None:
 
 
 def typed(board: Mapping[str, Any]) -> str:
-    """The dashboard as a value of the published type, whose enumerations JSON writes as texts."""
+    """Return TypeScript that assigns the dashboard to the published type.
+
+    The type `Json` replaces enumerations by their texts, because that is how JSON writes them.
+    """
     return f"""import type {{ AnnotationQuery, Dashboard, DataQuery, Panel }}
   from '@grafana/schema';
 type Json<T> = T extends string ? `${{T}}` : T extends number ? number
@@ -290,7 +310,7 @@ export const board: Written = {json.dumps(board, indent=1)};
 
 
 def check_service(checks: Checks, folder: Path, stack: ExitStack) -> None:
-    """The three programs together: a burn of one gate makes one page."""
+    """Run the three programs together: one gate that burns its budget must cause one page."""
     ports = {name: free_port() for name in ("prometheus", "pushgateway", "alertmanager", "history")}
     at = {name: f"{HOST}:{port}" for name, port in ports.items()}
     hook, came = stack.enter_context(webhook())
@@ -334,7 +354,7 @@ def check_service(checks: Checks, folder: Path, stack: ExitStack) -> None:
 def check_scraped(
     checks: Checks, prometheus: Prometheus, pushgateway: str, line: HistoryLine
 ) -> None:
-    """Rules are loaded, and both ways of metrics arrive."""
+    """Check that Prometheus has the rules, and scrapes pushed metrics and a served history."""
     groups = prometheus.get("rules")["data"]["groups"]
     loaded = [rule for group in groups for rule in group["rules"]]
     wanted = len(ops_kit.RECORDED) + len(ops_kit.ALERTS)
@@ -356,7 +376,10 @@ def check_one_page(
     pushgateway: str,
     came: list[dict[str, Any]],
 ) -> None:
-    """Runs burn the budget of a gate, each pushed and in the history: one page, and no second."""
+    """Burn the budget of one gate, and check that exactly one page arrives.
+
+    Each verdict is both pushed and in the history, as with a gate that is watched in both ways.
+    """
 
     def pages() -> list[dict[str, Any]]:
         return [one for one in came if one["path"] == "/page"]
@@ -366,7 +389,7 @@ def check_one_page(
         append(history, line)
         push(pushgateway, line)
     began = time.monotonic()
-    # the alert has to hold for a minute first
+    # the alert fires only after its condition has held for a minute (`hold` in scripts/ops_kit.py)
     arrived = until(lambda: bool(pages()), WAIT_SECONDS + 60)
     checks.row(f"a burn pages after {time.monotonic() - began:.0f} s", holds=arrived,
                told=str(prometheus.values("ALERTS")))  # fmt: skip
@@ -389,7 +412,7 @@ def check_one_page(
 
 
 def main() -> int:
-    """All checks, or what is missing."""
+    """Run all checks and return the exit code; if programs are missing, name them and return 1."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         say(f"not here: {', '.join(missing)}; on Debian: apt-get install prometheus "

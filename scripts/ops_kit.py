@@ -1,9 +1,10 @@
-"""Write `ops/` from the tables below: rules, their tests, routes and three dashboards.
+"""Write `ops/` from the tables below: alert rules, their tests, routes and three dashboards.
 
-`python scripts/ops_kit.py` writes the files, `--check` says which one is not what the tables say.
-The metrics are those of `gate/fleet/metric_names.py`; docs/operations.md is the page for readers.
-A gate may come by two ways, pushed by its jobs and read from a history, so each expression takes
-the larger of both before it joins anything.
+`python scripts/ops_kit.py` writes the files. `--check` names each file that differs from the
+tables. The metrics are those of `gate/fleet/metric_names.py`; docs/operations.md explains the kit.
+
+Prometheus may see a gate twice: pushed by the gate's jobs, and read from a history. So each
+expression takes the maximum of both series before it joins or adds anything.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ HEAD: Final = "# Written by scripts/ops_kit.py from its tables: change those.\n"
 GATE: Final = "repository, gate_id"
 LEVEL: Final = f"{GATE}, indicator"
 PAGE, TICKET = "page", "ticket"
-# modes that a platform fixes; the author of a pull request reads the others in the comment
+# The failure modes that a platform team fixes. The others are for the author of the pull request,
+# who reads them in the comment, so they make no ticket.
 OF_THE_PLATFORM: Final = "F3|F5|F7|F8"
-# where the budget allows no single bad event, one of them would always page
+# Applies only if the error budget allows at least one bad event. Without this condition a gate with
+# few runs would page for every single failure.
 ALLOWS_ONE: Final = "repro_gate:slo:allowed_events >= 1"
 DIFFER_AND_PASS: Final = (
     f"max by ({GATE}) ({names.LAST_PASSES.name}) == 1 and "
@@ -48,7 +51,7 @@ ROLLBACK_FAILED: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """A recording rule."""
+    """A recording rule of Prometheus: `expr` is stored as the series `name`."""
 
     name: str
     expr: str
@@ -56,9 +59,10 @@ class Recorded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """An alert; `fires` are series of its unit tests, each of which makes it fire.
+    """An alert, with the series of its unit tests.
 
-    It has `labels` then. `quiet` are series that do not. `hold` is for how long it must be so.
+    Each item of `fires` makes the alert fire with `labels`; `quiet` does not. `hold` is how long
+    the condition must be true before the alert fires. `page` is the runbook, relative to docs/.
     """
 
     name: str
@@ -249,10 +253,10 @@ ALERTS: Final = (
 
 
 def annotated(alert: Alert, labels: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The alert's annotations; with labels, as Prometheus fills them in."""
+    """Return the alert's annotations: as templates, or with the values of `labels` filled in."""
     link = f"{PAGES}/{alert.page}"
     if alert.page == "runbooks.md":
-        # its headings are the modes, and anchors are in small letters
+        # the page's headings are the failure modes, and GitHub writes anchors in lower case
         link += "#{{ $labels.failure_mode | toLower }}"
     texts = {"summary": alert.summary, "runbook_url": link}
     return (
@@ -269,7 +273,7 @@ def _filled(text: str, labels: Mapping[str, str]) -> str:
 
 
 def rules() -> dict[str, Any]:
-    """Recording and alert rules."""
+    """Return the content of rules.yml: recording rules first, since the alerts use them."""
     recorded = [{"record": one.name, "expr": one.expr} for one in RECORDED]
     alerts = [
         {
@@ -290,7 +294,7 @@ def rules() -> dict[str, Any]:
 
 
 def rule_tests() -> dict[str, Any]:
-    """For each alert, series that make it fire and series that do not."""
+    """Return the unit tests for `promtool test rules`: each alert fires, and stays quiet."""
     return {
         "rule_files": ["rules.yml"],
         "evaluation_interval": "1m",
@@ -314,7 +318,10 @@ def _tests(alert: Alert) -> Iterator[dict[str, Any]]:
 
 
 def prometheus(*, interval: str = "30s", folder: str = "", **at: str) -> dict[str, Any]:
-    """What to scrape, and where alerts go; `at` are other addresses than the usual ones."""
+    """Return prometheus.yml: what is scraped, and where alerts are sent.
+
+    `at` replaces the usual addresses of `alertmanager`, `pushgateway` and `history`.
+    """
     return {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": [f"{folder}rules.yml"],
@@ -326,7 +333,7 @@ def prometheus(*, interval: str = "30s", folder: str = "", **at: str) -> dict[st
         "scrape_configs": [
             {
                 "job_name": "repro-gate-pushed",
-                # the labels are those of the gate, not of the Pushgateway
+                # keep the labels that the gate pushed, instead of those of the Pushgateway
                 "honor_labels": True,
                 "static_configs": [{"targets": [at.get("pushgateway", "localhost:9091")]}],
             },
@@ -342,9 +349,10 @@ def alertmanager(
     *, pager: str = "https://pager.example.org/", tickets: str = "https://tickets.example.org/",
     wait: str = "30s",
 ) -> dict[str, Any]:  # fmt: skip
-    """Pages and tickets, one notification a gate, and none again within the cool-down.
+    """Return alertmanager.yml: one notification per gate, to the pager or as a ticket.
 
-    Alerts of a run have its id as a label, so one run is one alert, however often it is scraped.
+    A notification is repeated only after `repeat_interval`. An alert about a run has the run's id
+    as a label, so that a run is one alert however often its metrics are scraped.
     """
     return {
         "route": {
@@ -378,7 +386,7 @@ def alertmanager(
 
 
 def files() -> dict[str, str]:
-    """Each file of `ops/` by its path there."""
+    """Return the text of each file, by its path below `ops/`."""
     texts = {
         "prometheus/prometheus.yml": prometheus(),
         "prometheus/rules.yml": rules(),
@@ -394,12 +402,12 @@ def files() -> dict[str, str]:
 
 
 def as_yaml(document: Mapping[str, Any]) -> str:
-    """Keys in the order in which they were written."""
+    """Return the document as YAML, with the keys in the order of the dictionary."""
     return yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
 
 
 def stale(folder: Path = OPS) -> list[str]:
-    """Files that are not what the tables say, those without a table too."""
+    """Return the files that differ from the tables, and those that no table makes."""
     wanted = files()
     here = {
         path.relative_to(folder).as_posix(): path.read_text("utf-8")
@@ -412,7 +420,7 @@ def stale(folder: Path = OPS) -> list[str]:
 
 
 def main(words: list[str]) -> int:
-    """Write the files, or say which ones are old."""
+    """Write the files; with `--check` only name those that are out of date, and return 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 where one is old")
     if parser.parse_args(words).check:

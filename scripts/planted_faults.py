@@ -1,9 +1,9 @@
 """Plant one fault after the other into a copy of this tree, and see which tests find it.
 
-Each row is a fault that somebody could make: an operator flipped, a branch removed, a bound moved.
-It is found where a test fails with it and passes without it. A row that nothing finds names a law
-that no test holds. `make planted-faults` writes `docs/results/planted-faults.md`; with names of
-packages, `FAULTS="verdict text"`, it prints these alone.
+Each row is a mistake that somebody could make: an operator flipped, a branch removed, a bound
+moved. A fault counts as found if a test fails with it and passes without it. A fault that no test
+finds shows a gap in the tests. `make planted-faults` writes `docs/results/planted-faults.md`. With
+names of packages, as in `FAULTS="verdict text"`, it only prints the faults of these.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS_FAILED = 1
-# an id may hold spaces; behind it stands why it failed
+# the id of a test may contain spaces; ` - ` and the reason follow it
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 SECONDS = 900
-# tests that fail without the fault too, before a row is given up
+# after this many tests that also fail without the fault, a row is given up
 MOST_ANYWAY = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """In `file`, `old` becomes `new`; `tests` is the folder that ought to find it."""
+    """A fault: in `file`, `old` becomes `new`; a test in the folder `tests` should find it."""
 
     file: str
     old: str
@@ -38,7 +38,10 @@ class Fault:
     tests: str
 
     def planted(self, text: str) -> str:
-        """The file's text with the fault; raises `ValueError` where it has no one place for it."""
+        """Return the file's text with the fault.
+
+        Raises `ValueError` unless `old` occurs exactly once: the code has changed since.
+        """
         if text.count(self.old) != 1:
             raise ValueError(f"{self.file} has {text.count(self.old)} times: {self.old}")
         return text.replace(self.old, self.new)
@@ -61,25 +64,28 @@ Commit {commit}: {found} of {all} found.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """Whether a planted fault was found, and by which test, or why not."""
+    """Whether a planted fault was found; `told` is the test that found it, or why none did."""
 
     found: bool
     told: str
 
 
 def planned() -> tuple[Fault, ...]:
-    """All faults, which stand as data beside this file."""
+    """Return all faults, read from planted_faults.json beside this file."""
     rows = json.loads((ROOT / "scripts" / "planted_faults.json").read_text("utf-8"))
     return tuple(Fault(**row) for row in rows)
 
 
 def package_of(fault: Fault) -> str:
-    """The package that the fault is in."""
+    """Return the package of `gate/` that contains the fault."""
     return fault.file.split("/")[1]
 
 
 def copy_of_tree(target: Path) -> None:
-    """Every file that git has, as it is here: some tests read workflows and pages."""
+    """Copy every file that git tracks, with uncommitted changes.
+
+    All of them and not only the code, because some tests read workflows and pages.
+    """
     command = ("git", "-C", str(ROOT), "ls-files", "-z")
     listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
     for name in filter(None, listed.split("\0")):
@@ -89,7 +95,10 @@ def copy_of_tree(target: Path) -> None:
 
 
 def near(tree: Path, fault: Fault) -> tuple[str, ...]:
-    """The test files that name the faulty module, then the whole folder: the likely ones first."""
+    """Return what pytest should run: the test files that name the module, then the whole folder.
+
+    pytest stops at the first failure, so the likely files come first.
+    """
     name = re.compile(rf"\b{Path(fault.file).stem}\b")
     files = sorted((tree / fault.tests).rglob("test_*.py"))
     likely = (one for one in files if name.search(one.read_text("utf-8")))
@@ -97,14 +106,16 @@ def near(tree: Path, fault: Fault) -> tuple[str, ...]:
 
 
 def tested(tree: Path, *words: str) -> tuple[int, str]:
-    """The exit code of pytest, which stops at the first test that fails, and that test's id."""
+    """Run pytest until the first failure; return its exit code and the id of the failed test."""
     command = (
         *(sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "--timeout", "300"),
         *("-m", "not torch and not slow and not gpu and not docker", *words),
     )
-    # the copy goes before what is installed, and draws the same examples each time
+    # PYTHONPATH puts the copy before the installed package. CI makes hypothesis draw the same
+    # examples each time.
     variables = {**os.environ, "PYTHONPATH": str(tree), "CI": "true"}
-    # Python would take the byte-code of a text of equal size and second for that of this one
+    # Python checks cached bytecode by the source's size and time in seconds. A fault of equal size
+    # planted within a second would run the bytecode of the other text.
     variables["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(
         command, cwd=tree, env=variables, capture_output=True, timeout=SECONDS, check=False
@@ -114,7 +125,10 @@ def tested(tree: Path, *words: str) -> tuple[int, str]:
 
 
 def ending(tree: Path, fault: Fault) -> Ending:
-    """Whether a test fails with the fault and passes without it; the copy is then as before."""
+    """Plant the fault, run the tests, and restore the file.
+
+    The fault is found if a test fails with it and passes without it.
+    """
     file = tree / fault.file
     text = file.read_text("utf-8")
     anyway: list[str] = []
@@ -122,16 +136,17 @@ def ending(tree: Path, fault: Fault) -> Ending:
         left_out = (f"--deselect={test}" for test in anyway)
         file.write_text(fault.planted(text), "utf-8")
         try:
-            # what failed for the fault before this one says nothing of it
+            # clear pytest's cache: it has the failures of the fault before this one
             code, test = tested(tree, "--cache-clear", *left_out, *near(tree, fault))
         except subprocess.TimeoutExpired:
-            # a loop that never ends is seen by whoever waits for it
+            # a fault that makes the tests hang cannot go unnoticed, so it counts as found
             return Ending(found=True, told="a loop that did not end")
         finally:
             file.write_text(text, "utf-8")
         if code != TESTS_FAILED:
             break
-        # pytest stops at the first: one that fails anyway is left out, and the others asked again
+        # If the failed test passes without the fault, it found the fault. If it fails anyway, leave
+        # it out and run the others, because pytest stopped before them.
         if tested(tree, "--last-failed", fault.tests)[0] == 0:
             return Ending(found=True, told=f"`{test}`")
         anyway.append(test)
@@ -140,19 +155,19 @@ def ending(tree: Path, fault: Fault) -> Ending:
 
 
 def row(fault: Fault, told: str) -> str:
-    """A row of a table; a bar would end the cell."""
+    """Return a row of the table, with bars escaped since they would end a cell."""
     cells = (fault.file, f"`{fault.old}` → `{fault.new}`", told)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def commit_of(tree: Path) -> str:
-    """The commit that is checked out, and whether files differ from it."""
+    """Return the checked-out commit, with `-dirty` if files differ from it."""
     command = ("git", "-C", str(tree), "describe", "--always", "--dirty", "--exclude=*")
     return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
 
 
 def main(words: list[str]) -> int:
-    """Print a row for each fault; 1 where one of them was not found."""
+    """Print a row for each fault; return 1 if any was not found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="all without one")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="a page of all rows")
@@ -161,7 +176,7 @@ def main(words: list[str]) -> int:
     if unknown:
         parser.error(f"no fault is in {', '.join(sorted(unknown))}")
     faults = [one for one in planned() if not asked.packages or package_of(one) in asked.packages]
-    # a page of some would read as one of all
+    # a page of some packages would read as if it were complete
     if asked.write is not None and asked.packages:
         parser.error("--write takes all packages")
     commit, rows, missed = commit_of(ROOT), [], 0

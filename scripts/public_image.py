@@ -1,9 +1,9 @@
-"""Which platforms an image has for somebody who has not logged in, as a runner that pulls it.
+"""List the platforms of an image as a runner without a login sees them.
 
-The question goes to the image's registry by the API of the OCI distribution specification: the
-manifest; where the registry asks for a token, one that it gives to everybody; the manifest again.
-No secret of the caller is used. Only the standard library, since a release asks before anything
-is installed.
+Asks the image's registry by the API of the OCI distribution specification: for the manifest, then
+for an anonymous token if the registry demands one, then for the manifest again. Uses no secret of
+the caller. Imports only the standard library, because a release runs it before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 SECONDS: Final = 30.0
 MAX_BYTES: Final = 4 * 1024 * 1024
-# docker://NAME in an action: a registry, with its port if it has one, and a path there
+# the NAME of `docker://NAME` in an action: a registry, perhaps with a port, a path, and a digest
 IMAGE: Final = re.compile(
     r"(?P<registry>[a-z0-9.-]+(?::[0-9]{1,5})?)/(?P<name>[a-z0-9][a-z0-9._/-]{0,254})"
     r"@sha256:(?P<digest>[0-9a-f]{64})"
@@ -36,11 +36,11 @@ REFUSED: Final = (401, 403, 404)
 
 
 class ImageError(Exception):
-    """The image cannot be had without a login, or is another than its name says."""
+    """The image cannot be pulled without a login, or its content does not have its digest."""
 
 
 class _RefusedError(Exception):
-    """The registry's answer is no: its status, and where it says to ask for a token."""
+    """The registry refused: its status, and the `WWW-Authenticate` header, which names a realm."""
 
     def __init__(self, code: int, challenge: str) -> None:
         super().__init__(f"answers {code}")
@@ -49,13 +49,17 @@ class _RefusedError(Exception):
 
 
 def _origin(registry: str) -> str:
-    # Docker's own rule: on this machine itself, a registry need not encrypt
+    # Docker's own rule: only a registry on this machine may use plain HTTP
     local = registry.partition(":")[0] in {"localhost", "127.0.0.1"}
     return f"{'http' if local else 'https'}://{registry}"
 
 
 def _get(address: str, headers: dict[str, str]) -> bytes:
-    """What an address holds, at most 4 MiB; raises `_RefusedError`, `ImageError`."""
+    """Return the body at an address, at most 4 MiB.
+
+    Raises `_RefusedError` for an HTTP error status, and `ImageError` if there is no answer or it is
+    too long.
+    """
     request = urllib.request.Request(address, headers=headers)  # noqa: S310 (made by _origin, or checked)
     try:
         with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310 (as above)
@@ -82,7 +86,10 @@ def _object(body: bytes, address: str) -> dict[str, Any]:
 
 
 def _anonymous_token(challenge: str, origin: str) -> str:
-    """The token that the registry gives to everybody, as its refusal says where."""
+    """Return the token that the registry gives to everybody, from the realm in its challenge.
+
+    Raises `ImageError` if the challenge asks for another kind of login, or for one without HTTPS.
+    """
     told = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     realm = told.get("realm", "")
     if not challenge.lower().startswith("bearer ") or not realm.startswith(("https://", origin)):
@@ -94,7 +101,7 @@ def _anonymous_token(challenge: str, origin: str) -> str:
 
 
 def _manifest(origin: str, path: str) -> bytes:
-    """The manifest as everybody gets it; raises `_RefusedError` when nobody does."""
+    """Return the manifest without a login; raises `_RefusedError` if the registry refuses it."""
     accept = {"Accept": ", ".join((*LISTS, *MANIFESTS))}
     try:
         return _get(f"{origin}{path}", accept)
@@ -106,7 +113,11 @@ def _manifest(origin: str, path: str) -> bytes:
 
 
 def public_platforms(image: str) -> frozenset[str]:
-    """The platforms of an image by digest, such as `linux/arm64`; raises `ImageError`."""
+    """Return the platforms of an image by digest, such as `linux/arm64`.
+
+    Raises `ImageError` if the image is not public, the registry does not answer, or the manifest
+    does not have the digest.
+    """
     named = IMAGE.fullmatch(image)
     if named is None:
         raise ImageError(f"{image[:300]!r} is no image by digest: registry/name@sha256:...")

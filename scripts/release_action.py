@@ -1,4 +1,4 @@
-"""The steps of a release that are more than one command, for `.github/workflows/release.yml`.
+"""The steps of a release that need more than one command, for `.github/workflows/release.yml`.
 
     release_action.py check --version 1.2.3
     release_action.py pin --image ghcr.io/owner/repro-gate@sha256:... --slim-image ghcr.io/...
@@ -6,13 +6,13 @@
     release_action.py notes --version 1.2.3
     release_action.py publish --version 1.2.3
 
-`check` says whether the code, the changelog, the published files and the tags are ready for a
-version. `pin` writes both images by their digests into action.yml and slim/action.yml: only then
-does a workflow that names an action by a commit's hash always get the same bytes. `check --pinned`
-also asks the registry, as a runner without a login, whether everybody gets these images, for each
-architecture. `notes` prints the changelog's part. `publish` commits both files on top of the
-checked-out commit, tags it `v1.2.3`, moves the tag of the major version, and pushes both tags and
-no branch: on main, both go on to build the Dockerfile.
+`check` reports whether the code, the changelog, the published files and the tags are ready for a
+version. `pin` writes both images by digest into action.yml and slim/action.yml. Only then does a
+workflow that names the action by a commit's hash always get the same bytes. `check --pinned` also
+asks the registry, without a login as a runner does, whether these images are public for each
+architecture. `notes` prints the version's part of the changelog. `publish` commits both files on
+top of the checked-out commit, tags that commit `v1.2.3`, moves the tag of the major version, and
+pushes both tags. It pushes no branch: on main, both actions continue to build the Dockerfile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ BUILT_IMAGE: Final = re.compile(r"^  image: (?:\.\./)?Dockerfile(?: #.*)?\n", re
 PINNED_IMAGE: Final = re.compile(r"^  image: docker://(\S+)$", re.MULTILINE)
 PLATFORMS: Final = frozenset({"linux/amd64", "linux/arm64"})
 ACTIONS: Final = ("action.yml", "slim/action.yml")
-# what a reader copies or follows; the owner's name in tests and changelog is nobody's address
+# The files that readers copy from or follow, in which the placeholder `org/` must be replaced.
+# Tests and changelog may keep it: nobody uses the name there as an address.
 PUBLISHED: Final = (
     "*.md",
     "action.yml",
@@ -42,18 +43,18 @@ PUBLISHED: Final = (
     "docs/*.md",
     "examples/**/*.yml",
     "examples/**/*.md",
-    # `init` writes some of it into projects, and hints name the action
+    # `init` writes parts of it into projects, and hints name the action
     "gate/**/*.py",
-    # what a package index shows
+    # a package index shows it
     "pyproject.toml",
-    # where an alert sends somebody, and what writes it
+    # alerts link to pages of the repository; the script writes these files
     "ops/**/*.yml",
     "scripts/ops_kit.py",
 )
 NOT_PUBLISHED: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 PLACEHOLDER: Final = re.compile(r"(?<![\w.-])org/(?=repro-gate)")
 FOLLOWED: Final = re.compile(r"\brepro-gate(?:/[a-z]+)?@(v[0-9]+)\b")
-# what a reader of a release page reads
+# more than this nobody reads on a release page
 MOST_NOTES_WORDS: Final = 300
 VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 BOT: Final = (
@@ -69,19 +70,23 @@ class ReleaseError(Exception):
 
 
 def checked_version(text: str) -> str:
-    """The version as it was given, when it is one; raises `ReleaseError` otherwise."""
+    """Return the text if it is a version such as 1.2.3; raises `ReleaseError` otherwise."""
     if not VERSION.fullmatch(text):
         raise ReleaseError(f"{text[:40]!r} is not a version: write it as 1.2.3, without a v")
     return text
 
 
 def moving_tag(version: str) -> str:
-    """The tag that workflows follow, such as v1."""
+    """Return the tag of the major version, such as v1, which workflows follow."""
     return f"v{version.partition('.')[0]}"
 
 
 def pinned(action: str, image: str) -> str:
-    """The text of an action.yml with an image by digest instead of the Dockerfile."""
+    """Return the text of an action.yml with an image by digest in place of the Dockerfile.
+
+    Raises `ReleaseError` for an image without a digest, and for a text that does not name the
+    Dockerfile exactly once.
+    """
     if not IMAGE.fullmatch(image):
         raise ReleaseError(f"{image[:300]!r} is no image by digest: name@sha256:...")
     if len(BUILT_IMAGE.findall(action)) != 1:
@@ -90,7 +95,7 @@ def pinned(action: str, image: str) -> str:
 
 
 def pinned_file(root: Path, name: str, image: str) -> str:
-    """The text of one action with an image by digest; a fault names the file."""
+    """Return the text of the action `name` with an image by digest; errors name the file."""
     try:
         return pinned((root / name).read_text("utf-8"), image)
     except ReleaseError as error:
@@ -98,7 +103,8 @@ def pinned_file(root: Path, name: str, image: str) -> str:
 
 
 def pin(root: Path, images: tuple[str, str]) -> str:
-    """Write the image and the one without torch into their actions; answers what was done."""
+    """Write both images into their actions, in the order of `ACTIONS`; return what was done."""
+    # compute both texts before writing either, so that a fault leaves both files unchanged
     texts = [pinned_file(root, name, image) for name, image in zip(ACTIONS, images, strict=True)]
     for name, text in zip(ACTIONS, texts, strict=True):
         (root / name).write_text(text, "utf-8")
@@ -106,14 +112,17 @@ def pin(root: Path, images: tuple[str, str]) -> str:
 
 
 def published(root: Path) -> tuple[Path, ...]:
-    """The files that users copy or follow, by their paths in the tree."""
+    """Return the files that users copy from or follow, as paths relative to `root`."""
     found = {path for pattern in PUBLISHED for path in root.glob(pattern) if path.is_file()}
     kept = (path.relative_to(root) for path in found if path.name not in NOT_PUBLISHED)
     return tuple(sorted(kept))
 
 
 def text_faults(root: Path, version: str) -> tuple[str, ...]:
-    """What the published files say that is not so once this version is released."""
+    """Return what would be wrong in the published files once this version is released.
+
+    That is the placeholder `org/`, and any moving tag other than this version's.
+    """
     texts = {path: (root / path).read_text("utf-8") for path in published(root)}
     unnamed = [str(path) for path, text in texts.items() if PLACEHOLDER.search(text)]
     tag = moving_tag(version)
@@ -136,7 +145,10 @@ def text_faults(root: Path, version: str) -> tuple[str, ...]:
 
 
 def notes(changelog: str, version: str) -> str:
-    """The changelog's part for a version, without its heading."""
+    """Return the changelog's part for a version, without its heading.
+
+    Raises `ReleaseError` if there is none, or if it is empty.
+    """
     heading = rf"^## \[{re.escape(version)}\] - [0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$"
     found = re.search(rf"{heading}\n(.*?)(?=^## \[|\Z)", changelog, re.MULTILINE | re.DOTALL)
     if found is None or not found[1].strip():
@@ -148,7 +160,10 @@ def notes(changelog: str, version: str) -> str:
 
 
 def faults(root: Path, version: str, tags: frozenset[str]) -> tuple[str, ...]:
-    """Why a version cannot be released from this tree; empty when it can."""
+    """Return the reasons why a version cannot be released from this tree; empty if it can.
+
+    `tags` are the tags of the remote.
+    """
     found = []
     code = (root / "gate" / "system" / "version.py").read_text("utf-8")
     if f'\nVERSION = "{version}"\n' not in code:
@@ -168,10 +183,11 @@ def faults(root: Path, version: str, tags: frozenset[str]) -> tuple[str, ...]:
 
 
 def unpinned_faults(root: Path) -> tuple[str, ...]:
-    """Why an action cannot take an image: on main, each builds the Dockerfile."""
+    """Return the reasons why an image could not be pinned; on main, each action builds one."""
     found = []
     for name in ACTIONS:
         try:
+            # an example digest: this only tries whether `pin` would find the line to replace
             pinned_file(root, name, f"registry/name@sha256:{'0' * 64}")
         except ReleaseError as error:
             found.append(str(error))
@@ -179,7 +195,10 @@ def unpinned_faults(root: Path) -> tuple[str, ...]:
 
 
 def image_fault(image: str) -> str:
-    """Why a runner could not start an image: it has no login, and either architecture."""
+    """Return why some runner could not start an image; empty if all can.
+
+    A runner has no login for the registry, and either architecture.
+    """
     if not IMAGE.fullmatch(image):
         return "it names no image by digest: `pin` comes first"
     try:
@@ -190,7 +209,7 @@ def image_fault(image: str) -> str:
 
 
 def image_faults(root: Path) -> tuple[str, ...]:
-    """Why the actions, as they stand in the tree, would not start everywhere."""
+    """Return the reasons why the pinned actions would not start on every runner."""
     texts = {name: (root / name).read_text("utf-8") for name in ACTIONS}
     images = {name: "".join(PINNED_IMAGE.findall(text)) for name, text in texts.items()}
     found = [f"{name}: {fault}" for name, image in images.items() if (fault := image_fault(image))]
@@ -200,7 +219,10 @@ def image_faults(root: Path) -> tuple[str, ...]:
 
 
 def git_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a git that may push: the token comes by no argument and no file."""
+    """Return git's environment, with the token as an HTTP header for the server.
+
+    Not as an argument, which other processes can read, and not in a file, which would remain.
+    """
     token = variables.get("GITHUB_TOKEN", "")
     if not token:
         return dict(variables)
@@ -215,7 +237,7 @@ def git_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What git prints; `ReleaseError` with its own words when it fails."""
+    """Return what git prints; raises `ReleaseError` with git's message if it fails."""
     done = subprocess.run(
         ("git", "-C", str(root), *arguments),
         env=git_variables(os.environ),
@@ -229,13 +251,16 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def remote_tags(root: Path) -> frozenset[str]:
-    """The names of the tags that the remote has."""
+    """Return the names of the remote's tags."""
     listed = git(root, "ls-remote", "--tags", "--refs", "origin")
     return frozenset(line.rpartition("refs/tags/")[2] for line in listed.splitlines())
 
 
 def publish(root: Path, version: str) -> str:
-    """Commit both actions, tag the commit and push the tags; answers the commit's hash."""
+    """Commit both actions, tag the commit and push the tags; return the commit's hash.
+
+    Raises `ReleaseError` if any other file has changed.
+    """
     changed = git(root, "status", "--porcelain=v1", "--untracked-files=no").splitlines()
     if changed != [f" M {name}" for name in ACTIONS]:
         raise ReleaseError(
@@ -245,13 +270,14 @@ def publish(root: Path, version: str) -> str:
     git(root, *BOT, "commit", "--quiet", "--message", f"Release {tag}", *ACTIONS)
     git(root, *BOT, "tag", "--annotate", "--message", f"repro-gate {version}", tag)
     git(root, "tag", "--force", moving)
-    # one push, all or nothing; the version's tag is never forced
+    # Atomic: both tags move, or none. Only the moving tag has the `+` that forces it, so a version
+    # that was released cannot be replaced.
     git(root, "push", "--atomic", "origin", f"refs/tags/{tag}", f"+refs/tags/{moving}")
     return git(root, "rev-parse", "HEAD").strip()
 
 
 def run(words: list[str], root: Path) -> str:
-    """One command; answers what it prints."""
+    """Run one command of the script and return what it prints; raises `ReleaseError`."""
     parser = argparse.ArgumentParser(description="The steps of a release.")
     parser.add_argument("command", choices=("check", "pin", "notes", "publish"))
     parser.add_argument("--version")
@@ -278,7 +304,7 @@ def run(words: list[str], root: Path) -> str:
 
 
 def main() -> None:
-    """Print the answer, or say what is not ready and end with 1."""
+    """Print the answer, or print what is not ready and end with exit code 1."""
     try:
         sys.stdout.write(run(sys.argv[1:], Path.cwd()))
     except ReleaseError as error:

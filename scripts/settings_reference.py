@@ -1,6 +1,7 @@
-"""Writes docs/settings.md: every key of `repro-gate.yml`, in the schema's own sentences.
+"""Write docs/settings.md, with every key of `repro-gate.yml` and its description in the schema.
 
-And docs/repro-gate.schema.json, which the first line of a settings file names for editors.
+Also writes docs/repro-gate.schema.json. The first line of a settings file names that schema, so
+that editors can complete and check the file.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ find by the first line that `repro-gate init` writes. This is a whole file:
 
 Each section below ends with an example to copy from.
 """
-# One for each section, to copy; a test parses each.
+# An example for each section, for readers to copy. A test parses each.
 EXAMPLES: Final = {
     "train": """\
 train:
@@ -206,7 +207,7 @@ report:
 
 
 def page_text() -> str:
-    """The whole page; sections in the order of the schema."""
+    """Return the whole page: single keys first, then the sections in the order of the schema."""
     schema = GateSettings.model_json_schema()
     definitions: Schema = schema["$defs"]
     single, sections = [], []
@@ -230,7 +231,10 @@ def _table(rows: list[str]) -> str:
 
 
 def _rows(model: Schema, definitions: Schema, prefix: str) -> list[str]:
-    """A row for each key of a model, and below a key those of the model that it holds."""
+    """Return a row for each key of a model; a key with a model of its own gives that one's rows.
+
+    Such rows have the key as a prefix: `a.b`, or `a[].b` for the entries of a list.
+    """
     rows = []
     for name, value in model["properties"].items():
         required = name in model.get("required", ())
@@ -246,8 +250,8 @@ def _rows(model: Schema, definitions: Schema, prefix: str) -> list[str]:
 
 
 def _below(value: Schema, definitions: Schema) -> Schema | None:
-    """The model that a key holds, or None for a plain value."""
-    # one that may be left out is the model or nothing
+    """Return the schema of the model that a key contains, or None for a plain value."""
+    # pydantic writes an optional model as `anyOf` of the model and null
     kinds = value.get("anyOf", (value,))
     names = (str(kind.get("$ref", "")).rpartition("/")[2] for kind in kinds)
     models = (definitions.get(name, {}) for name in names)
@@ -271,7 +275,7 @@ def _default(value: Schema) -> str:
 
 
 def _type(value: Schema, definitions: Schema) -> str:
-    """A type in words, with its bounds: `whole number, 1 to 1,024`."""
+    """Return a type in words, with its bounds, such as `whole number, 1 to 1,024`."""
     if "anyOf" in value:
         kinds = [_type(one, definitions) for one in value["anyOf"] if one.get("type") != "null"]
         return " or ".join(kinds)
@@ -289,7 +293,7 @@ def _plain_type(value: Schema, definitions: Schema) -> str:
         kind, _, bounds = _type(value["items"], definitions).partition(", ")
         return f"list of {kind}s" + (f", each {bounds}" if bounds else "")
     if value["type"] == "object":
-        # names that must have a form stand under that form
+        # a mapping whose names must match a pattern has its value type under `patternProperties`
         values = value.get("patternProperties", {"": value.get("additionalProperties")})
         return f"mapping of names to {_type(next(iter(values.values())), definitions)}"
     return ", ".join((PLAIN_TYPES[value["type"]], *_bounds(value)))

@@ -1,9 +1,9 @@
-"""Do strict runs of `digits` that go at the same time ever differ? `make pairs PAIRS=1000`.
+"""Do strict runs of `digits` that run at the same time ever differ? `make pairs PAIRS=1000`.
 
-Gate calls with as many strict runs as they take, several calls at the same time, and beside them
-processes that do nothing but work: there is more to do than there are cores. A call whose runs
-differ is a false alarm: one after the other these runs are equal. Each call adds a line to a file,
-so a count that was stopped goes on where it was; the page is made from that file.
+Starts several gate calls at once, each with many strict runs, and processes that only keep the
+cores busy, so that there is more work than there are cores. A call whose runs differ is a false
+alarm, because run one after the other they are equal. Each call adds a line to a file. A count that
+was stopped therefore continues where it was, and the page is made from that file.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 SETTINGS: Final = "examples/digits/repro-gate.yml"
 REPEATS: Final = 10
 CALLERS: Final = 3
-# so many calls in a row without a pair: this machine has none side by side
+# after this many calls in a row without a pair, conclude that this machine runs none side by side
 MOST_IDLE: Final = 3
-# no default runs: those are never beside another
+# leave default runs out: they never run beside another run, so they make no pairs
 ADDED: Final = """
 runs:
   parallel: {parallel}
@@ -42,7 +42,7 @@ cost:
   when: never
 """
 UNEQUAL: Final = "nondeterministic"
-# ends with whoever started it, however that ended
+# Ends when its parent does, even if that was killed: an orphan gets another parent.
 BUSY: Final = """
 import os
 parent = os.getppid()
@@ -53,7 +53,7 @@ Line = dict[str, Any]
 
 
 def pairs_of(runs: Iterable[CalledRun]) -> int:
-    """How many pairs of strict runs were side by side for at least half of the shorter one."""
+    """Count the pairs of strict runs that overlap for at least half of the shorter run's time."""
     strict = [run for run in runs if run.label.startswith("strict-")]
     return sum(_beside(one, other) for one, other in itertools.combinations(strict, 2))
 
@@ -67,7 +67,7 @@ def _beside(one: CalledRun, other: CalledRun) -> bool:
 
 
 def line_of(called: Called, facts: Line) -> Line:
-    """What is kept of a call."""
+    """Return the line that is kept of a call: `facts`, its outcome, its pairs and its digest."""
     pairs = pairs_of(called.runs)
     return {
         **facts,
@@ -80,7 +80,10 @@ def line_of(called: Called, facts: Line) -> Line:
 
 
 def read_lines(path: Path, machine: str) -> list[Line]:
-    """The lines of earlier calls on such a machine; one that was cut off in the middle is none."""
+    """Return the lines of earlier calls on this kind of machine.
+
+    A line that was cut off in the middle is ignored: the script may be killed while it writes.
+    """
     found = []
     text = path.read_text("utf-8") if path.is_file() else ""
     for text_line in text.splitlines():
@@ -94,13 +97,13 @@ def read_lines(path: Path, machine: str) -> list[Line]:
 
 
 def counted(lines: Sequence[Line]) -> int:
-    """The pairs that were compared."""
+    """Return how many pairs the calls compared."""
     return sum(line["pairs"] for line in lines)
 
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """So many processes that do nothing but work, while the body runs."""
+    """Keep `processes` cores busy while the body runs."""
     started = [subprocess.Popen((sys.executable, "-c", BUSY)) for _ in range(processes)]
     try:
         yield
@@ -111,7 +114,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def clone(folder: Path, parallel: str) -> Path:
-    """A clone of this repository whose example says how its runs go."""
+    """Return a clone of this repository with `runs.parallel` of the example set to `parallel`."""
     top = folder / f"digits-{parallel}"
     folder.mkdir(mode=0o755)
     git(ROOT, "clone", "--quiet", "--no-hardlinks", str(ROOT), str(top))
@@ -122,7 +125,7 @@ def clone(folder: Path, parallel: str) -> Path:
 
 
 def call(top: Path, facts: Line) -> Line:
-    """One call with all the strict runs that it takes; an error is a line too, without pairs."""
+    """Make one gate call with `REPEATS` strict runs; an error gives a line without pairs."""
     out = Path(tempfile.mkdtemp(dir=top.parent, prefix="out-"))
     out.chmod(0o755)
     try:
@@ -136,10 +139,10 @@ def call(top: Path, facts: Line) -> Line:
 
 
 class Count:
-    """The lines of the calls so far, one file for all that call."""
+    """The file with a line per call, shared by all threads that make calls."""
 
     def __init__(self, path: Path, pairs: int, facts: Line) -> None:
-        """`pairs` is how many are wanted, `facts` what every line tells."""
+        """`pairs` is the number that is wanted; `facts` go into every line."""
         self._path = path
         self._pairs = pairs
         self._facts = facts
@@ -149,12 +152,12 @@ class Count:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there are too few pairs yet, and not for lack of any."""
+        """Decide whether more calls are needed, and whether calls still produce pairs."""
         done = counted(read_lines(self._path, self._facts["machine"]))
         return done < self._pairs and self._idle < MOST_IDLE
 
     def add(self, top: Path, *, serial: bool = False) -> None:
-        """Make one call and keep its line."""
+        """Make one call and append its line; `serial` marks a call without parallel runs."""
         line = call(top, self._facts | {"serial": serial, "at": _now()})
         with self._one_at_a_time:
             with self._path.open("a", encoding="utf-8") as file:
@@ -165,19 +168,19 @@ class Count:
             sys.stdout.flush()
 
     def add_until_enough(self, top: Path) -> None:
-        """Call again and again."""
+        """Make calls in `top` until no more are needed."""
         while self.goes_on:
             self.add(top)
 
 
 def calls(count: Count, callers: int, workers: int) -> None:
-    """Call until there are enough pairs, each call a line at once."""
+    """Make calls from `callers` threads, beside `workers` busy processes, until pairs suffice."""
     with tempfile.TemporaryDirectory(prefix="repro-gate-pairs-") as name:
         folder = Path(name)
-        # the training's account has to come in
+        # the training's account must be able to enter: a temporary folder has mode 0700
         folder.chmod(0o755)
         with busy(workers):
-            # one after the other first: what the others have to be equal to
+            # first a call whose runs go one after the other: the result that the others must have
             count.add(clone(folder / "serial", "never"), serial=True)
             tops = [clone(folder / str(number), "auto") for number in range(callers)]
             threads = [threading.Thread(target=count.add_until_enough, args=(top,)) for top in tops]
@@ -188,7 +191,7 @@ def calls(count: Count, callers: int, workers: int) -> None:
 
 
 def page(lines: Sequence[Line]) -> Iterator[str]:
-    """The count, and on what it rests."""
+    """Return the page in Markdown: the counts, then machine, dates, and each alarm and error."""
     alarms = [line for line in lines if line["unequal"]]
     failed = [line for line in lines if line["outcome"].startswith("error")]
     judged = [line for line in lines if line not in failed]
@@ -221,7 +224,7 @@ def page(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def machine() -> str:
-    """What lines have to have in common to be one count."""
+    """Describe the machine; only lines with the same description are counted together."""
     return (
         f"{processor()}, {len(os.sched_getaffinity(0))} cores, {platform.system()} "
         f"{platform.machine()}, Python {platform.python_version()}"
@@ -233,7 +236,7 @@ def _now() -> str:
 
 
 def main() -> int:
-    """Count, and write the page; 1 where runs differed or a call ended in an error."""
+    """Count and write the page; return 1 if runs differed, a call failed or pairs are missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--counts", type=Path, required=True, help="the file of lines")

@@ -1,17 +1,17 @@
-"""Hold that a change of the code changed no result: `make unchanged BASE=COMMIT`.
+"""Check that a change of the code changed no result: `make unchanged BASE=COMMIT`.
 
     unchanged.py BASE [--scene NAME ...] [--keep FOLDER]
 
-The program of commit BASE gates each scene twice, the program of this tree once, all from the same
-commits with the same key. Where the two calls of BASE say the same, this tree has to say it too:
-exit codes, `verdict.json`, the sealed statement, the comment, the proposed baseline, what the
-package's own digest command and `verify` print. What differs between the two calls of BASE (times,
-shares of cost, names of folders) proves nothing, and is left out of both. The share of memory moves
-by a tenth of a percent between runs, and may be the same in two calls by chance: within one percent
-it counts as one.
+The program of commit BASE gates each scene twice, and the program of this tree once. All calls use
+the same commits and the same key. Everything that the two calls of BASE agree on, this tree must
+repeat: exit codes, `verdict.json`, the sealed statement, the comment, the proposed baseline, and
+the output of `digest` and `verify` for the package. What differs between the two calls of BASE
+(times, shares of cost, names of folders) proves nothing and is ignored. The share of memory varies
+by a tenth of a percent between runs, and may be equal in two calls by chance. A difference of up to
+one percent is therefore ignored.
 
-Then the digests of tests/vectors and every `--help`, and, as ratios side by side, how long the
-program takes to start. Ends with 1 where a result changed; times are a report.
+The script also compares the digests of tests/vectors and every `--help`, and reports how long both
+programs take to start. It ends with 1 if a result changed; times are informational.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ GIT: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
 }
 WHO: Final = ("-c", "user.name=unchanged", "-c", "user.email=unchanged@invalid")
-# of an idle machine the same in two calls by chance
+# the paths of measured times, which on an idle machine are equal in two calls by chance
 TIMES: Final = ".timeline."
 SECONDS: Final = re.compile(r"\b\d+\.\d\d s\b")
 MEMORY_SHARE: Final = ".memory_ratio"
 SAME_SHARE: Final = 0.01
-# as a report writes a small one: `memory +0.1 %`, `| Peak memory | -0.3 % |`
+# a small share of memory as reports write it: `memory +0.1 %`, `| Peak memory | -0.3 % |`
 SMALL_MEMORY: Final = re.compile(r"(memory\W{1,20}?)[+-]0\.\d %", re.IGNORECASE)
 TRAIN: Final = """\
 import random
@@ -150,7 +150,7 @@ def _example(name: str) -> Scene:
 
 
 def write_project(folder: Path, files: Mapping[str, str]) -> None:
-    """Write `files`; one below examples/data is copied as it is."""
+    """Write the text of each file; copy those below examples/data, since one is compressed."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,13 +161,13 @@ def write_project(folder: Path, files: Mapping[str, str]) -> None:
 
 
 class Program:
-    """repro-gate as one tree has it, started as a user does."""
+    """The repro-gate program of one source tree, started as a user would start it."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
 
     def run(self, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a verb in `folder` with none of a GitHub job's variables; whatever its exit code."""
+        """Run a verb in `folder` without a GitHub job's variables; any exit code is accepted."""
         environment = {
             **{name: text for name, text in os.environ.items() if not name.startswith("GITHUB_")},
             **GIT,
@@ -187,7 +187,10 @@ class Program:
 
 
 def git(folder: Path, *words: str) -> str:
-    """What git prints; raises `CalledProcessError`."""
+    """Run git with fixed dates and no user configuration, and return what it prints.
+
+    Fixed dates give both programs the same commit hashes. Raises `CalledProcessError` on failure.
+    """
     done = subprocess.run(
         ["git", *WHO, *words],
         cwd=folder,
@@ -200,7 +203,10 @@ def git(folder: Path, *words: str) -> str:
 
 
 def prepare(scene: Scene, program: Program, folder: Path) -> Path:
-    """Make the scene's project, its baseline by `program`; return the folder of its settings."""
+    """Create the scene's project, record its baseline with `program`, then apply the change.
+
+    Returns the folder of the settings file. Ends the script if the baseline is not accepted.
+    """
     write_project(folder, scene.files)
     git(folder, "init", "-q", "-b", "main")
     (folder / ".gitignore").write_text("repro-gate-out/\n")
@@ -226,7 +232,10 @@ def _demand(ended: subprocess.CompletedProcess[str], what: str) -> None:
 
 
 def say(program: Program, at: Path, key: Path) -> Said:
-    """Gate the scene once, and read all that it wrote."""
+    """Gate the scene once, and return everything that the call printed and wrote.
+
+    `key` is the folder of the signing key. Times and small shares of memory are masked in texts.
+    """
     out = at / "repro-gate-out"
     shutil.rmtree(out, ignore_errors=True)
     words = ("--signing-key", str(key / "signing-key.pem"), "--allow-plain-key", "--trusted-keys")
@@ -276,7 +285,10 @@ def _flat(at: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - a
 
 
 def changes(one: Said, again: Said, now: Said) -> Iterator[str]:
-    """What this tree says otherwise where BASE said the same twice, one line each."""
+    """Return a line for each result that both calls of BASE agree on and this tree changes.
+
+    `one` and `again` are the two calls of BASE, `now` is the call of this tree.
+    """
     paths = {*one.values, *again.values, *now.values}
     for path in sorted(path for path in paths if TIMES not in path):
         gone = object()
@@ -299,14 +311,14 @@ def changes(one: Said, again: Said, now: Said) -> Iterator[str]:
 
 
 def _one_share(path: str, was: object, is_now: object) -> bool:
-    """Whether both are a share of memory, and the same within what it moves between runs."""
+    """Decide whether both are shares of memory that differ by no more than runs do."""
     if not (path.endswith(MEMORY_SHARE) and isinstance(was, float) and isinstance(is_now, float)):
         return False
     return abs(was - is_now) <= SAME_SHARE
 
 
 def _steady(one: Said, again: Said, name: str) -> list[str | None]:
-    """The lines of the first call; None for one that the second call wrote otherwise."""
+    """Return the lines of BASE's first call; None stands for a line that its second call lacks."""
     first, second = list(one.lines.get(name, ())), list(again.lines.get(name, ()))
     steady: list[str | None] = [None] * len(first)
     for block in SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks():
@@ -315,7 +327,7 @@ def _steady(one: Said, again: Said, name: str) -> list[str | None]:
 
 
 def check_scenes(base: Program, now: Program, names: Sequence[str], keep: Path) -> int:
-    """How many scenes this tree answers otherwise; each is printed as it is done."""
+    """Return how many scenes have a changed result; each scene is printed when it ends."""
     key = keep / "keys"
     made = base.run(keep, "keys", "generate", "--out", str(key), "--allow-plain", "--comment", "-")
     _demand(made, "keys generate")
@@ -330,7 +342,7 @@ def check_scenes(base: Program, now: Program, names: Sequence[str], keep: Path) 
 
 
 def check_prints(base: Program, now: Program, keep: Path) -> int:
-    """How many fixed texts differ: digests of the vectors, `--help` of each verb, the schema."""
+    """Return how many fixed texts differ: digests of the vectors, each `--help`, the schema."""
     verbs = re.findall(r"^  ([a-z]+) {2,}\S", base.run(keep, "--help").stdout, re.MULTILINE)
     asked: list[tuple[str, ...]] = [("--help",), ("schema",), *((verb, "--help") for verb in verbs)]
     vectors = sorted((ROOT / "tests" / "vectors").glob("*.[ps][ta]*"))
@@ -366,7 +378,10 @@ def _tell(line: str) -> None:
 
 
 def report_times(base: Program, now: Program, keep: Path) -> None:
-    """Print, as ratios of medians in turns, what starting costs."""
+    """Print how long both programs take to start, as the ratio of medians.
+
+    The programs take turns, so that a busy machine slows both.
+    """
     vector = str(ROOT / "tests" / "vectors" / "training.pt")
     for words in (("--help",), ("gate", "--help"), ("digest", vector)):
         took: dict[int, list[float]] = {0: [], 1: []}
@@ -384,7 +399,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def main() -> int:
-    """Compare this tree with BASE; the number of scenes and texts that changed decides."""
+    """Compare this tree with BASE; return 1 if any scene or text changed."""
     parser = argparse.ArgumentParser(description="Hold that no result changed.")
     parser.add_argument("base", help="commit whose results are to be kept")
     parser.add_argument("--scene", nargs="*", default=(), choices=[one.name for one in scenes()])

@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def workflows(document: str) -> tuple[str, ...]:
-    """The blocks of a document that are whole workflows, as they stand there."""
+    """Return the YAML blocks of a document that are complete workflows, unchanged."""
     blocks = BLOCK.findall(document)
     return tuple(
         block
@@ -25,7 +25,10 @@ def workflows(document: str) -> tuple[str, ...]:
 
 
 def main(folder: Path, documents: list[Path]) -> None:
-    """Name each file after its document and its place there, so that a finding leads back."""
+    """Write each workflow to a file named after its document and position.
+
+    A linter's finding then shows where the workflow is.
+    """
     for path in documents:
         for number, text in enumerate(workflows(path.read_text("utf-8")), start=1):
             (folder / f"{path.stem}-block-{number}.yml").write_text(text, "utf-8")

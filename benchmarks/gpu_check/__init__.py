@@ -1,1 +1,1 @@
-"""The first half hour on a GPU, part by part; `make gpu-dry` runs what of it a CPU can."""
+"""The checks for the first half hour on a GPU; `make gpu-dry` runs those that a CPU can run."""

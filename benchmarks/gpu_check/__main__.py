@@ -1,4 +1,4 @@
-"""`python -m gpu_check [PART ...]`: every part in a process of its own, and one page of all."""
+"""`python -m gpu_check [PART ...]`: run each part in a separate process, and write one page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ PART_SECONDS = 600.0
 
 
 def run_part(part: Part, folder: Path, *, dry: bool, seconds: float) -> PartResult:
-    """One part in a process group of its own; what it saw counts, however it ended."""
+    """Run one part in a separate process group, and return its rows.
+
+    The rows that it wrote count even if the part crashed or timed out; a failed row is added then.
+    """
     place = Path(tempfile.mkdtemp(dir=folder, prefix=f"{part.name}-"))
     place.chmod(0o755)
     rows_file, log = place / "rows.jsonl", place / "log.txt"
@@ -56,7 +59,7 @@ def run_part(part: Part, folder: Path, *, dry: bool, seconds: float) -> PartResu
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Nothing of a part outlives it."""
+    """End the part's whole process group: SIGTERM first, then SIGKILL after ten seconds."""
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGTERM)
         try:
@@ -67,7 +70,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def look(where: str, folder: Path, *, dry: bool) -> None:
-    """The inside of such a process: each row is written when it is known."""
+    """Run a part inside its process, and write each row as soon as it is known.
+
+    So a timeout or a crash loses only the row in progress.
+    """
     bench = Bench(gpu=not dry, sizes=DRY_SIZES if dry else GPU_SIZES, folder=folder)
     with (folder / "rows.jsonl").open("a", encoding="utf-8") as rows:
         try:
@@ -79,7 +85,7 @@ def look(where: str, folder: Path, *, dry: bool) -> None:
 
 
 def main() -> int:
-    """Run the parts asked for, or all; 1 when something did not hold, 2 without a GPU."""
+    """Run the named parts, or all; return 1 if something did not hold, and 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(BY_NAME))
     parser.add_argument("--dry", action="store_true", help="on the CPU, and no page")
@@ -104,7 +110,7 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
-        # another account trains below it
+        # another account trains below this folder, and a temporary folder has mode 0700
         folder.chmod(0o755)
         run = partial(run_part, folder=folder, dry=asked.dry, seconds=asked.seconds)
         results = []
@@ -114,7 +120,7 @@ def main() -> int:
                 print(section(result, seen), flush=True)
                 results.append(result)
                 if not asked.dry:
-                    # after each part: what is known is kept if the next one is the last
+                    # after each part, so that results are kept if a later part ends the machine
                     _write(asked.results / f"gpu-{slug(seen.gpu)}.md", result, seen)
     failed = [result.name for result in results if result.failed]
     print(f"failed: {', '.join(failed)}" if failed else f"{len(results)} part(s) held")

@@ -1,4 +1,4 @@
-"""What the parts share: the machine, the sizes, and ways to train with gate and harness."""
+"""Shared by the parts: the sizes, and ways to train with the harness or through the gate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Sections = Mapping[str, Mapping[str, object]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """How large things are. Each `gpt` is arguments of `training/gpt.py`."""
+    """The sizes of models and loops; each `gpt` is a list of arguments for `training/gpt.py`."""
 
     gpt: tuple[str, ...]
     small_gpt: tuple[str, ...]
@@ -66,7 +66,7 @@ GPU_SIZES = Sizes(
 DRY_SIZES = Sizes(
     gpt=(),
     small_gpt=(),
-    # a compiler of C++ takes minutes for a block
+    # no transformer block: on a CPU the C++ compiler takes minutes for one
     compiled_gpt=("--layers=0",),
     steps=16,
     repeats=2,
@@ -79,7 +79,10 @@ DRY_SIZES = Sizes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateCall:
-    """What `repro-gate` answered; `document` is what it printed, `out` what it wrote."""
+    """A call of `repro-gate`: `document` is its standard output, `out` its output folder.
+
+    `complaint` is the last line of standard error.
+    """
 
     exit_code: int
     document: str
@@ -89,7 +92,7 @@ class GateCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """Where the parts work. Without a `gpu` everything runs on the CPU."""
+    """The place where a part works, and its sizes; without a `gpu` everything runs on the CPU."""
 
     gpu: bool
     sizes: Sizes
@@ -103,9 +106,9 @@ class Bench:
         observe: bool = True,
         sections: Sections | None = None,
     ) -> RunEvidence:
-        """One run of a script of `training/` by the real launcher, harness and readers.
+        """Run a script of `training/` once with the gate's launcher, harness and readers.
 
-        Raises `RunError` when the training or its harness had a problem.
+        Raises `RunError` if the training or its harness had a problem.
         """
         text = self._settings(arguments, sections)
         settings = parse_settings(text.encode(), "repro-gate.yml")
@@ -121,7 +124,7 @@ class Bench:
             harness=made_harness(FILES),
             call=CallTime(SystemClock()),
         )
-        # a state of gigabytes is read and goes again
+        # a separate folder, removed after reading: a run's state has gigabytes
         with tempfile.TemporaryDirectory(dir=self.folder) as root:
             folders = run_folders(Path(root))
             record, ended = launcher.run(planned, snapshot, folders)
@@ -130,7 +133,10 @@ class Bench:
             )
 
     def repository(self, source: Path, settings: str = "") -> Path:
-        """A new clone with a copy of a folder of this project, all of it committed."""
+        """Create a repository with a copy of a folder of this project, and commit it.
+
+        `settings` replaces its settings file.
+        """
         clone = self.fresh_folder()
         shutil.copytree(source, clone / source.name)
         if settings:
@@ -139,15 +145,16 @@ class Bench:
         return clone
 
     def commit(self, clone: Path, message: str, *before: tuple[str, ...]) -> None:
-        """All that is in a clone, as a commit; git does what `before` says first."""
+        """Commit everything in a clone, after running the git commands of `before`."""
         git = ("git", "-C", str(clone), "-c", "user.name=gpu", "-c", "user.email=gpu@invalid")
         for words in (*before, ("add", "-A"), ("commit", "-q", "--allow-empty", "-m", message)):
             subprocess.run((*git, *words), check=True)
 
     def record(self, clone: Path, config: str) -> str:
-        """Record a baseline of this machine and commit it; why not, or empty.
+        """Record a baseline of this machine and commit it; return why that failed, or empty.
 
-        Twice: an entry far from those of other machines counts from its second recording on.
+        Records twice, because an entry far from those of other machines is ignored until its
+        second recording.
         """
         words = ("baseline", "record", "--config", config, "--out", str(self.fresh_folder()))
         for time in ("first", "second"):
@@ -165,7 +172,7 @@ class Bench:
         return ""
 
     def gate(self, verb: str, clone: Path, config: str, *options: str) -> GateCall:
-        """`repro-gate VERB` in a clone, as a user calls it."""
+        """Run `repro-gate VERB` in a clone, as a user does."""
         out = self.fresh_folder()
         words = ("--config", config, "--out", str(out), "--json")
         call = (sys.executable, "-m", "gate", verb, *words, *options)
@@ -182,12 +189,12 @@ class Bench:
     def gate_training(
         self, *arguments: str, sections: Sections | None = None, verb: str = "gate"
     ) -> GateCall:
-        """`repro-gate` over one script of `training/`, in a clone of its own."""
+        """Run `repro-gate` over one script of `training/`, in a new repository."""
         clone = self.repository(TRAINING, self._settings(arguments, sections))
         return self.gate(verb, clone, f"{TRAINING.name}/repro-gate.yml")
 
     def _settings(self, arguments: tuple[str, ...], sections: Sections | None) -> str:
-        """`repro-gate.yml` for a script of `training/`; `sections` go over what is usual here."""
+        """Return the settings file for a script of `training/`; `sections` override defaults."""
         asked = {name: dict(section) for name, section in (sections or {}).items()}
         train = {
             "command": [sys.executable, *arguments],
@@ -199,32 +206,32 @@ class Bench:
         return yaml.safe_dump({"version": 1, "train": train, **asked})
 
     def fresh_folder(self) -> Path:
-        """A new folder below the bench's own; the account that trains may look into it."""
+        """Create a folder below the bench's own, which the training's account may enter."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         folder.chmod(0o755)
         return folder
 
 
 def path_here() -> str:
-    """PATH with this interpreter first, so that `python` is the one that has torch."""
+    """Return PATH with this interpreter first, so that `python` is the one with torch."""
     return path_with_interpreter(os.environ["PATH"], Path(sys.executable), beside_torch=True)
 
 
 def here() -> dict[str, str]:
-    """The environment of a child: this project first, then what PYTHONPATH held already."""
+    """Return a child's environment: PYTHONPATH begins with this project."""
     carried = os.environ.get("PYTHONPATH", "").split(":")
     found = dict.fromkeys((str(PROJECT), str(PROJECT / "benchmarks"), *filter(None, carried)))
     return {**os.environ, "PATH": path_here(), "PYTHONPATH": ":".join(found)}
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, for a person."""
+    """Return the last line that is not blank, cut to 300 characters."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""
 
 
 def output_of(*command: str) -> str:
-    """What a command prints, in one line, or why it printed nothing."""
+    """Return what a command prints, joined to one line; `not here` if it is not installed."""
     if shutil.which(command[0]) is None:
         return "not here"
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""The digest of a device's tensors: as specified for every type, and what it costs."""
+"""The part `digests`: a digest on the device is the specified sum for each type, and its cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ ROUNDS = 5
 
 
 def specified(tensor: torch.Tensor) -> int:
-    """P of docs/harness-protocol.md by NumPy, from the tensor's row-major bytes on the host."""
+    """Compute P of docs/harness-protocol.md with NumPy, from the tensor's row-major bytes.
+
+    Written from the specification and independent of the harness, so that both can be compared.
+    """
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     width = min(dense.element_size(), 4)
     raw = dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
@@ -39,7 +42,10 @@ def specified(tensor: torch.Tensor) -> int:
 
 
 def shaped(dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of one type with any bits: flat, transposed, channels_last, empty, a scalar."""
+    """Return tensors of one dtype with random bits, by layout.
+
+    The layouts are flat, transposed, channels_last, empty, and a scalar.
+    """
     width = dtype.itemsize
     drawn = torch.randint(0, 256, (240 * width,), dtype=torch.uint8)
     bits = drawn % 2 if dtype is torch.bool else drawn
@@ -53,7 +59,7 @@ def shaped(dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, torc
 
 
 def types(bench: Bench) -> Iterator[Row]:
-    """Every type, in every layout, in strict mode."""
+    """Check the digest of every dtype in every layout, in strict mode."""
     device = torch.device("cuda" if bench.gpu else "cpu")
     torch.manual_seed(7)
     torch.use_deterministic_algorithms(mode=True)
@@ -69,7 +75,7 @@ def types(bench: Bench) -> Iterator[Row]:
 
 
 def costs(bench: Bench) -> Iterator[Row]:
-    """Time and memory of the parameters' digest: many tensors, and one large one."""
+    """Measure time and memory of the parameters' digest: of many tensors, and of one large one."""
     device = torch.device("cuda" if bench.gpu else "cpu")
     shapes = GPT2_SHAPES if bench.gpu else GPT2_SHAPES[2:14]
     yield _cost(
@@ -110,6 +116,6 @@ def _peak() -> int:
 
 
 def digests(bench: Bench) -> Iterator[Row]:
-    """Equal everywhere, and what it costs."""
+    """Check the digest of every type, then measure what it costs."""
     yield from types(bench)
     yield from costs(bench)

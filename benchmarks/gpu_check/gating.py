@@ -1,4 +1,4 @@
-"""Parts that call the gate as a user does: examples, workers, ranks, price; and observing."""
+"""The parts that call the gate as a user does: examples, workers, ranks, price; and observing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDS = 2
 
 
 def examples(bench: Bench) -> Iterator[Row]:
-    """The committed examples: a baseline is recorded on this machine, and the gate judges by it."""
+    """Record a baseline for each example on this machine, and gate the example against it."""
     for name in bench.sizes.examples:
         clone = bench.repository(PROJECT / "examples")
         config = f"examples/{name}/repro-gate.yml"
@@ -32,7 +32,7 @@ def examples(bench: Bench) -> Iterator[Row]:
 
 
 def _details(name: str, bench: Bench, call: GateCall) -> Iterator[Row]:
-    """What the first strict run left, and what determinism cost."""
+    """Return rows about the first strict run's evidence, and about the cost of determinism."""
     path = call.out / "evidence" / "strict-1" / "evidence.json"
     if not path.is_file():
         return
@@ -59,7 +59,7 @@ def _details(name: str, bench: Bench, call: GateCall) -> Iterator[Row]:
 
 
 def _observed_or_not(run: RunEvidence) -> str:
-    """Median seconds of the steps whose parameters were observed, and of the others."""
+    """Return the median time of steps with observed parameters, and of the other steps."""
     seen = {step.step for step in run.steps if step.parameters}
     words = []
     for word, wanted in (("observed", True), ("unobserved", False)):
@@ -72,7 +72,7 @@ def _observed_or_not(run: RunEvidence) -> str:
 
 
 def observing(bench: Bench) -> Iterator[Row]:
-    """Seconds of a step must not depend on how much is observed."""
+    """Check that the time of a step does not depend on how much is observed."""
     arguments = ("gpt.py", *bench.sizes.gpt)
     arms: dict[str, tuple[Sections, bool]] = {
         "everything observed": ({"record": {"overhead_budget": 100}}, True),
@@ -80,7 +80,8 @@ def observing(bench: Bench) -> Iterator[Row]:
         "nothing observed": ({}, False),
     }
     medians: dict[str, list[float]] = {}
-    # arms by turns, the best of each: clocks and neighbours make a step slower, never faster
+    # The arms take turns and the best of each counts: clock rates and other work on the machine
+    # make a step slower, never faster.
     for name, (sections, observe) in [*arms.items()] * (ROUNDS if bench.gpu else 1):
         run = bench.train(*arguments, sections=sections, observe=observe)
         refuse_cpu(bench, run)
@@ -93,7 +94,8 @@ def observing(bench: Bench) -> Iterator[Row]:
     apart = max(abs(median / bare - 1) for median in best.values())
     same = max(max(found) / min(found) - 1 for found in medians.values())
     seen = f"{apart:.1%} apart; one arm twice: up to {same:.1%}"
-    # where one arm does not agree with itself, or others use the CPU, nothing is shown of observing
+    # If one arm differs from itself by more, the machine is too noisy for a claim. The same holds
+    # for a CPU, which other processes use.
     if not bench.gpu or same > AGREEING:
         yield told("apart", seen)
     else:
@@ -101,7 +103,7 @@ def observing(bench: Bench) -> Iterator[Row]:
 
 
 def workers(bench: Bench) -> Iterator[Row]:
-    """Data workers that seed, after the model went to the device; all are gone afterwards."""
+    """Gate a training whose data workers seed themselves; no process may remain afterwards."""
     yield gated("two workers that seed", bench, ("workers.py",))
     left = _processes_that_name(bench.folder)
     yield held("processes left", "; ".join(left) or "none", holds=not left)
@@ -112,7 +114,7 @@ def workers(bench: Bench) -> Iterator[Row]:
 
 
 def _processes_that_name(folder: Path) -> list[str]:
-    """Command lines of processes that still name a folder, this one's parents left out."""
+    """Return the command lines of processes that name a folder, without those of this check."""
     own = str(folder).encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -126,7 +128,7 @@ def _processes_that_name(folder: Path) -> list[str]:
 
 
 def ranks(bench: Bench) -> Iterator[Row]:
-    """One rank by NCCL where there is a GPU, and two by gloo on one device."""
+    """Gate one rank with NCCL on a GPU, and two ranks with gloo on one device."""
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
     calls = [("two ranks by gloo", "2", "gloo")]
     if bench.gpu:
@@ -139,7 +141,7 @@ def ranks(bench: Bench) -> Iterator[Row]:
         call = bench.gate_training(sections=open_loopback)
         yield verdict_row(what, call)
         if isolation_of(call).startswith("uid"):
-            # whoever forgets the network has to be told of it
+            # ranks need the network: without it, the error must name the setting that opens it
             closed = bench.gate_training(sections={"train": {"command": command}})
             seen = closed.document + closed.complaint
             hinted = "isolation.network" in seen
@@ -147,7 +149,7 @@ def ranks(bench: Bench) -> Iterator[Row]:
 
 
 def price(bench: Bench) -> Iterator[Row]:
-    """`repro-gate cost` on the character model, or on a small one where there is no GPU."""
+    """Run `repro-gate cost` on the character model, or on a small model without a GPU."""
     if bench.gpu:
         clone = bench.repository(PROJECT / "examples")
         call = bench.gate("cost", clone, "examples/chargpt/repro-gate.yml")

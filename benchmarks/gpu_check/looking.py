@@ -1,4 +1,4 @@
-"""Parts that look at the machine: facts, tests, doctor, account."""
+"""The parts that look at the machine: facts, tests, doctor, account."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print("; ".join(told))
 
 
 def facts(bench: Bench) -> Iterator[Row]:
-    """What the machine is; nothing here can fail but torch's own import."""
+    """Describe the machine; only importing torch can fail here."""
     del bench
     for what, command in COMMANDS:
         yield told(what, output_of(*command))
@@ -56,7 +56,7 @@ def facts(bench: Bench) -> Iterator[Row]:
 
 
 def tests(bench: Bench) -> Iterator[Row]:
-    """The project's tests that need a GPU; on a CPU they are only collected."""
+    """Run the project's tests that need a GPU; on a CPU they are only collected."""
     options = ("-q",) if bench.gpu else ("-q", "--collect-only")
     marked = [
         str(path)
@@ -80,13 +80,14 @@ def tests(bench: Bench) -> Iterator[Row]:
 
 
 def doctor(bench: Bench) -> Iterator[Row]:
-    """`repro-gate doctor` on the digits; its driver has to be that of nvidia-smi."""
+    """Run `repro-gate doctor` on `digits`; it has to report the same driver as nvidia-smi."""
     clone = bench.repository(PROJECT / "examples")
     call = bench.gate("doctor", clone, "examples/digits/repro-gate.yml")
     report = DoctorReport.model_validate_json(call.document)
     for entry in report.examined:
         fix = f" ({entry.fix})" if entry.fix else ""
-        # the examples' baselines are of CPUs: on a GPU this row has to ask for one
+        # The examples' baselines were recorded on CPUs, so on a GPU the doctor is right to ask for
+        # one.
         holds = entry.health is not CheckResult.FAIL or (bench.gpu and entry.name == "baseline")
         yield held(entry.name, f"{entry.health}: {entry.found}{fix}", holds=holds)
     if bench.gpu:
@@ -96,7 +97,7 @@ def doctor(bench: Bench) -> Iterator[Row]:
 
 
 def account(bench: Bench) -> Iterator[Row]:
-    """Does the device open for another account, and does the gate train there?"""
+    """Check that another account can open the device, and that the gate trains under it."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         yield left_out("another account", "needs root and setpriv")
         return
@@ -123,7 +124,7 @@ def account(bench: Bench) -> Iterator[Row]:
 
 
 def _no_isolation(bench: Bench) -> str:
-    """Why the gate cannot train under another account here, as its doctor says; else empty."""
+    """Return the doctor's reason why the gate cannot train under another account, or empty."""
     clone = bench.repository(PROJECT / "examples")
     call = bench.gate("doctor", clone, "examples/digits/repro-gate.yml")
     report = DoctorReport.model_validate_json(call.document)

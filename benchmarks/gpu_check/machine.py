@@ -1,4 +1,4 @@
-"""The machine in words. Asked of a process of its own: looking at a GPU takes memory of it."""
+"""Describe the machine, in a separate process: a process that looks at a GPU takes memory of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_check.rows import Machine
 
 
 def look() -> Machine:
-    """What this process sees; imports torch."""
+    """Return what this process sees of the machine; imports torch."""
     import torch  # noqa: PLC0415 - the process that asks is to stay without it
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
@@ -30,7 +30,7 @@ def look() -> Machine:
 
 
 def machine() -> Machine:
-    """The same, as another process sees it."""
+    """Return what a separate process sees of the machine, so that this one stays without torch."""
     ended = subprocess.run(
         (sys.executable, "-m", "gpu_check.machine"),
         env=here(),

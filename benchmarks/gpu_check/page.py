@@ -1,4 +1,4 @@
-"""The page of one machine: a section for each part, written anew when that part ran again."""
+"""The page of one machine: a section per part, replaced when that part runs again."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ answers, *told* is a fact or a figure, *left out* is what this machine cannot sh
 
 
 def slug(gpu: str) -> str:
-    """The name of a GPU as a part of a file's name: `NVIDIA H200` is `h200`."""
+    """Return a GPU's name for use in a file name, such as `h200` for `NVIDIA H200`."""
     plain = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
     return plain.removeprefix("nvidia-") or "cpu"
 
 
 def sections_of(page: str) -> dict[str, str]:
-    """Name of a part to its section, of a page that was written before."""
+    """Return the sections of an earlier page, by the name of their part."""
     return {text.partition(":")[0]: f"## {text}" for text in SECTION.split(page)[1:]}
 
 
 def section(result: PartResult, machine: Machine) -> str:
-    """One part, with the machine and the versions that it ran on."""
+    """Return a part's section, with the machine and the versions that it ran on."""
     lines = [
         f"## {result.name}: {result.title}",
         "",
@@ -44,7 +44,10 @@ def section(result: PartResult, machine: Machine) -> str:
 def page(
     results: tuple[PartResult, ...], machine: Machine, order: tuple[str, ...], before: str = ""
 ) -> str:
-    """The whole page; parts that did not run now keep the section that they had `before`."""
+    """Return the whole page in the given order of parts.
+
+    Parts that did not run now keep their section of `before`, the text of the earlier page.
+    """
     sections = sections_of(before)
     sections |= {result.name: section(result, machine) for result in results}
     known = [sections[name] for name in order if name in sections]
@@ -52,7 +55,7 @@ def page(
 
 
 def _cell(text: str) -> str:
-    """One line that ends no cell and starts no markup of its own."""
+    """Return text on one line, with the characters escaped that end a cell or start markup."""
     plain = " ".join(text.split())
-    # an underscore between letters starts no emphasis
+    # Markdown reads no emphasis from an underscore between letters, so names keep theirs
     return re.sub(r"([|<*`\[\]\\]|(?<!\w)_|_(?!\w))", r"\\\1", plain)

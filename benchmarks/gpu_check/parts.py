@@ -1,4 +1,4 @@
-"""The parts in their order; each looks at one thing and yields rows as it sees them."""
+"""The table of parts, in order; each part checks one thing and yields rows as it goes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Look = Callable[[Bench], Iterator[Row]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One part; `where` names a module and its function, imported by the process that runs it."""
+    """A part; `where` is `module:function`, which only the process that runs the part imports."""
 
     name: str
     title: str
@@ -22,7 +22,7 @@ class Part:
 
 
 def function_of(where: str) -> Look:
-    """What `module:function` names."""
+    """Import and return the function that `module:function` names."""
     module, _, name = where.partition(":")
     found: Look = getattr(import_module(module), name)
     return found

@@ -1,4 +1,4 @@
-"""Parts that train strictly again and again: stability, repeats, compile, graphs, knobs."""
+"""The parts that repeat strict trainings: stability, repeats, compile, graphs, knobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BENCHMARKED = "cudnn-benchmark"
 
 
 def workload_names() -> tuple[str, ...]:
-    """The names in the table of `training/train.py`, which is read and not run."""
+    """Return the workload names in `training/train.py`; it is parsed and not imported."""
     tree = ast.parse((TRAINING / "train.py").read_text("utf-8"))
     tables = (
         node.value
@@ -39,9 +39,9 @@ def workload_names() -> tuple[str, ...]:
 
 
 def stability(bench: Bench) -> Iterator[Row]:
-    """Each workload twice strict in fresh processes; an operator may be refused by name.
+    """Train each workload twice in strict mode; torch may refuse an operator by name.
 
-    Without a GPU nothing is learnt about operators: then one process trains them all.
+    On a CPU this proves nothing about the GPU's operators, so one process trains all workloads.
     """
     names = [name for name in workload_names() if name != BENCHMARKED]
     if not bench.gpu:
@@ -53,7 +53,10 @@ def stability(bench: Bench) -> Iterator[Row]:
 
 
 def _benchmarked(bench: Bench) -> Row:
-    """A script that turns cuDNN's search on may differ; then its line has to be named first."""
+    """Return the row of a script that turns on cuDNN's search for the fastest kernel.
+
+    Its runs may differ. If so, the diagnosis must name that line as the first suspect.
+    """
     try:
         runs = tuple(
             bench.train("train.py", BENCHMARKED, label=label) for label in ("strict-1", "strict-2")
@@ -77,7 +80,7 @@ def _benchmarked(bench: Bench) -> Row:
 
 
 def repeats(bench: Bench) -> Iterator[Row]:
-    """How often a strict repeat of a GPT with dropout is not equal to the first run."""
+    """Count the strict repeats of a GPT with dropout that differ from the first run."""
     first = bench.train("gpt.py", *bench.sizes.small_gpt)
     refuse_cpu(bench, first)
     alarms, count, begun = 0, 0, time.monotonic()
@@ -92,7 +95,7 @@ def repeats(bench: Bench) -> Iterator[Row]:
 
 
 def compiled(bench: Bench) -> Iterator[Row]:
-    """The GPT compiled, under fresh caches in each run."""
+    """Train the compiled GPT twice in each mode of `torch.compile`, with fresh caches each time."""
     if shutil.which("cc") is None or shutil.which("g++") is None:
         yield left_out("torch.compile", "no C compiler is here")
         return
@@ -114,12 +117,12 @@ def compiled(bench: Bench) -> Iterator[Row]:
         yield held(mode, seen, holds=not comparison.differs and comparison.something_compared)
 
 
-# of training/graph.py: three before the capture, and each replay
+# the optimizer steps of training/graph.py: three before the capture, and one per replay
 STEPS_OF_THE_GRAPH = 8
 
 
 def graphs(bench: Bench) -> Iterator[Row]:
-    """A whole step in one CUDA graph, without the harness and under it."""
+    """Run a whole step in one CUDA graph, without the harness and under it."""
     if not bench.gpu:
         yield left_out("a whole step in a CUDA graph", "there are none on a CPU")
         return
@@ -139,7 +142,7 @@ def graphs(bench: Bench) -> Iterator[Row]:
 
 
 def knobs(bench: Bench) -> Iterator[Row]:
-    """A precision asked for, and scripts that know torch's old flags alone."""
+    """Set a precision by knobs, in scripts that use only torch's old flags for it."""
     hows = ["flags off"]
     if bench.gpu:
         hows += ["flags", "off", *["compile"] * (shutil.which("cc") is not None)]

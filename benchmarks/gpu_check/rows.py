@@ -1,4 +1,4 @@
-"""What a part finds: rows of a table, and how the part ended."""
+"""The records of a part's result: rows of a table, the machine, and how the part ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Answer(StrEnum):
-    """What became of one thing that was looked at; only `failed` fails the whole."""
+    """The answer of one row; only `failed` makes the whole check fail."""
 
     HELD = "held"
     FAILED = "failed"
@@ -20,20 +20,20 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One thing that was looked at, and what was seen."""
+    """One check: what was looked at, its answer, and what was seen."""
 
     what: str
     answer: Answer
     told: str
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """Return the row as one line of JSON."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What every figure was measured on. `gpu` is empty on a CPU."""
+    """The machine on which the figures were measured; `gpu` is empty on a CPU."""
 
     gpu: str
     software: str
@@ -42,7 +42,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartResult:
-    """A part that ended, in whatever way; `day` is that of its start."""
+    """The result of a part that ended, failed or timed out; `day` is the day of its start."""
 
     name: str
     title: str
@@ -52,33 +52,33 @@ class PartResult:
 
     @property
     def failed(self) -> bool:
-        """Whether something did not hold."""
+        """True if any row failed."""
         return any(row.answer is Answer.FAILED for row in self.rows)
 
     @property
     def summary(self) -> str:
-        """How many rows gave which answer."""
+        """The number of rows with each answer, as a phrase."""
         counts = Counter(row.answer for row in self.rows)
         return ", ".join(f"{counts[answer]} {answer}" for answer in Answer if counts[answer])
 
 
 def held(what: str, told: str, *, holds: bool = True) -> Row:
-    """A thing that has to hold, and whether it does."""
+    """Return the row of a check that has to hold: held or failed."""
     return Row(what=what, answer=Answer.HELD if holds else Answer.FAILED, told=told)
 
 
 def told(what: str, seen: str) -> Row:
-    """A fact or a figure that nothing is asked of."""
+    """Return the row of a fact or a figure, which cannot fail."""
     return Row(what=what, answer=Answer.TOLD, told=seen)
 
 
 def left_out(what: str, why: str) -> Row:
-    """A thing that this machine cannot show."""
+    """Return the row of a check that this machine cannot make."""
     return Row(what=what, answer=Answer.LEFT_OUT, told=why)
 
 
 def read_rows(lines: Iterable[str]) -> tuple[Row, ...]:
-    """The rows of a file; a last line that was cut off is passed over."""
+    """Return the rows of a file; a last line without a newline was cut off, and is ignored."""
     found = []
     for line in lines:
         if line.endswith("\n"):

@@ -1,4 +1,4 @@
-"""Trainings told as rows: one gate call, or strict runs held against each other."""
+"""Turn trainings into rows: one gate call, or strict runs compared with each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gate.verdict.verdict import Outcome, Verdict
 from gpu_check.bench import Bench, GateCall, Sections
 from gpu_check.rows import Answer, Row, held
 
-# how the operators are named that torch refuses under deterministic algorithms
+# torch's message about an operator that it refuses under deterministic algorithms
 REFUSED = re.compile(r"(\S+) does not have a deterministic implementation")
 REPEATED = (Outcome.REPRODUCED, Outcome.WITHIN_TOLERANCE, Outcome.NO_BASELINE)
 WARM_UP = 5
@@ -25,12 +25,12 @@ WARM_UP = 5
 def gated(
     what: str, bench: Bench, arguments: Sequence[str], sections: Sections | None = None
 ) -> Row:
-    """A script of `training/` under the whole gate: its strict runs have to be equal."""
+    """Run a script of `training/` through the whole gate; its strict runs have to be equal."""
     return verdict_row(what, bench.gate_training(*arguments, sections=sections))
 
 
 def verdict_row(what: str, call: GateCall, accepted: Iterable[Outcome] = REPEATED) -> Row:
-    """The verdict of a gate call, or why it gave none."""
+    """Return the row of a gate call; it holds if the runs are equal and the outcome is accepted."""
     if not call.document.startswith("{"):
         return held(what, f"exit code {call.exit_code}: {call.complaint}", holds=False)
     verdict = Verdict.model_validate_json(call.document)
@@ -41,14 +41,14 @@ def verdict_row(what: str, call: GateCall, accepted: Iterable[Outcome] = REPEATE
 
 
 def isolation_of(call: GateCall) -> str:
-    """How the trainings of a gate call were kept apart; empty where it gave no verdict."""
+    """Return the isolation of a gate call's trainings; empty if the call gave no verdict."""
     if not call.document.startswith("{"):
         return ""
     return Verdict.model_validate_json(call.document).isolation.described
 
 
 def strict_pair(bench: Bench, *arguments: str, sections: Sections | None = None) -> Comparison:
-    """Two strict runs in fresh processes, compared as the gate compares them.
+    """Train twice in strict mode in fresh processes, and compare as the gate does.
 
     Raises `GateError` when a run had a problem or trained on another device than asked for.
     """
@@ -62,13 +62,16 @@ def strict_pair(bench: Bench, *arguments: str, sections: Sections | None = None)
 
 
 def compared(first: RunEvidence, second: RunEvidence) -> Comparison:
-    """Two runs as the gate compares them, with no tolerance."""
+    """Compare two runs as the gate compares them, without any tolerance."""
     names = (first.run.label, second.run.label)
     return compare_results(first, second, ComparisonSettings(), names)
 
 
 def pair_row(what: str, bench: Bench, *arguments: str, sections: Sections | None = None) -> Row:
-    """Equal twice, or an operator that torch refuses by name; anything else fails."""
+    """Return the row of two strict runs: equal, or an operator that torch refuses by name.
+
+    Anything else fails.
+    """
     try:
         comparison = strict_pair(bench, *arguments, sections=sections)
     except GateError as error:
@@ -80,7 +83,7 @@ def pair_row(what: str, bench: Bench, *arguments: str, sections: Sections | None
 
 
 def comparison_row(what: str, comparison: Comparison) -> Row:
-    """Whether something was compared and all of it is equal."""
+    """Return the row of a comparison; it holds if something was compared and all is equal."""
     counts = (
         f"{comparison.compared_steps} steps, {comparison.compared_points} numbers, "
         f"{comparison.compared_tensors} tensors"
@@ -93,12 +96,12 @@ def comparison_row(what: str, comparison: Comparison) -> Row:
 
 
 def told_error(error: GateError) -> str:
-    """An error and the last line of what the training printed."""
+    """Return an error's message with the last of its details, the training's last line."""
     return "; ".join((error.message, *error.details[-1:]))
 
 
 def refuse_cpu(bench: Bench, run: RunEvidence) -> None:
-    """A GPU that was not used shows nothing about GPUs."""
+    """Raise `GateError` if a run on a GPU machine trained on the CPU: it proves nothing then."""
     device = run.environment.parts.get("device", "")
     if bench.gpu and device == "cpu":
         raise GateError(
@@ -108,5 +111,5 @@ def refuse_cpu(bench: Bench, run: RunEvidence) -> None:
 
 
 def median_step(run: RunEvidence) -> float:
-    """Seconds of a steady step, as the harness timed them."""
+    """Return the median seconds of a step after the warm-up, as the harness timed them."""
     return statistics.median(float(timing.seconds) for timing in run.timings[WARM_UP:])

@@ -1,4 +1,4 @@
-"""What the verbs that take over a proposed baseline share: who, why, from where, and writing it."""
+"""Shared by the verbs that write a baseline: who accepts, why, from which run, and the writing."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from gate.system.github.records import RunAddress, run_address
 from gate.text.untrusted_text import safe_line, visible
 from gate.verdict.request import GateRequest
 
-# as GitHub's own command line takes them
+# the variables that GitHub's own command line reads, in its order
 TOKENS: Final = ("GH_TOKEN", "GITHUB_TOKEN")
-# the placeholder in the command that a verdict proposes next
+# A verdict proposes a command with this reason. Pasted unchanged it would explain nothing.
 PLACEHOLDERS: Final = frozenset(("why the result moved",))
 COMMIT_IT: Final = "Commit the folder: the gate judges by what is committed.\n"
 
 
 def who_accepts(top: Path) -> str:
-    """Who accepts, for the entry: the actor of a job, else git's user; a claim, as any commit's."""
+    """Return who accepts the entry: the actor of a job, or git's user.
+
+    This is a claim, as the author of a commit is; nothing verifies it.
+    """
     actor = os.environ.get("GITHUB_ACTOR", "") if os.environ.get("GITHUB_ACTIONS") else ""
     name = actor or GitRepository(top).user_name(os.environ.get("HOME", ""))
     return visible(name).strip()[:MAX_WHO]
 
 
 def token_of(option: str) -> str:
-    """The token for GitHub; `SettingsError` where no variable has one."""
+    """Return the token for GitHub; raises `SettingsError` naming `option` if none is set."""
     token = next(filter(None, (os.environ.get(name, "").strip() for name in TOKENS)), "")
     if not token:
         raise SettingsError(
@@ -43,15 +46,18 @@ def token_of(option: str) -> str:
 
 
 def address_of(run: str, top: Path) -> RunAddress:
-    """The run that a number or URL names, of one of the clone's own repositories."""
+    """Return the address of a run, named by number or URL, in a repository that the clone knows."""
     return run_address(run, GitRepository(top).remotes(), os.environ)
 
 
 def download(address: RunAddress, token: str, artifact: str, gate_id: str) -> Callable[[Path], str]:
-    """What writes the archive of a run's artifact to a path; asked for nothing before."""
+    """Return a function that downloads a run's artifact to a path and returns its description.
+
+    GitHub is asked only when that function is called.
+    """
 
     def fill(path: Path) -> str:
-        # slow to import, as all that talks to GitHub
+        # imported here because the HTTP modules are slow to import, and most calls do not need them
         from gate.system.github.artifacts import fetch_artifact  # noqa: PLC0415
 
         with FILES.replacing(path) as file:
@@ -62,7 +68,7 @@ def download(address: RunAddress, token: str, artifact: str, gate_id: str) -> Ca
 
 
 def refuse_no_reason(reason: str, verb: str = "accept") -> None:
-    """Refuse an empty reason, and the placeholder that the gate itself prints."""
+    """Raise `SettingsError` for an empty reason, and for the placeholder that the gate prints."""
     words = reason.strip(" \t'\".").lower()
     if words and words not in PLACEHOLDERS:
         return
@@ -75,7 +81,11 @@ def refuse_no_reason(reason: str, verb: str = "accept") -> None:
 def write_baseline(
     request: GateRequest, before: Baseline | None, after: Baseline, *, silent: bool = False
 ) -> None:
-    """Write the entries that moved, and say so; one that is far from its peers is noted."""
+    """Write the entries that differ between `before` and `after`, and print their files.
+
+    Prints a note for each written entry that is provisional, since the gate ignores it until a
+    second call reproduces it.
+    """
     folder = request.top / request.repository_path(request.settings.baseline.path)
     written = write_entries(FILES, folder, before, after)
     for name in written:

@@ -1,4 +1,4 @@
-"""What the runner calls for the action."""
+"""The hidden verb that the GitHub Action runs in its container."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gate.system.console import JobLog
 
 def action_command() -> None:
     """Run as a GitHub Action: everything comes from the runner's variables."""
-    # the runner sets it when somebody asks for debug logging
+    # GitHub's runner sets this variable in a re-run with debug logging
     progress = JobLog(sys.stdout, verbose=os.environ.get("RUNNER_DEBUG") == "1")
     runner = Runner(
         variables=os.environ,
@@ -40,6 +40,6 @@ def action_command() -> None:
 
 
 def _say(line: str) -> None:
-    """Write to the job log at once: annotations must stand where they were made."""
+    """Write to the job log and flush, so that annotations keep their place among other output."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

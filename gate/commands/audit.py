@@ -1,4 +1,7 @@
-"""`repro-gate audit`: what a result rests on, and what is missing."""
+"""`repro-gate audit`: report the evidence behind a result, and what is missing.
+
+Audits a repository, or a package, which is parsed in a confined child.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ HERE: Final = Path()
 
 
 class AuditFormat(StrEnum):
-    """How the answer is printed."""
+    """The formats in which the audit can be printed."""
 
     TEXT = "text"
     MARKDOWN = "markdown"

@@ -1,4 +1,8 @@
-"""`repro-gate baseline`: record, accept and show the committed baseline."""
+"""`repro-gate baseline`: record, accept, calibrate and show the committed baseline.
+
+An entry and a proposal contain text that a training or another job wrote. Everything shown here
+goes through `clean`, and through `Text`, which rich does not search for markup.
+"""
 
 from __future__ import annotations
 
@@ -83,9 +87,9 @@ NONE = "none"
 
 
 def baseline_view(baseline: ShownBaseline) -> RenderableType:
-    """One row for each entry, then the commits of their files; no text is taken as markup."""
+    """Show one row per entry, then the commits that changed each entry's file."""
     entries = _table(COLUMNS, (_row(shown) for shown in baseline.entries))
-    # a metric's name in one line, as far as 80 columns allow
+    # keep a metric's name on one line, as far as 80 columns allow
     entries.columns[2].min_width = VALUES_WIDTH
     return Group(
         entries,
@@ -105,7 +109,8 @@ def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
 def _row(shown: ShownEntry) -> tuple[str, ...]:
     entry = shown.entry
     last = [
-        # six digits: a table of 80 columns has no room for all, and decides nothing
+        # Six digits: 80 columns have no room for all, and the table is informational. The file has
+        # every bit.
         f"{clean_name(series.name)} {series.points[-1].value:.6g}"
         for series in entry.metrics[:MAX_METRICS]
         if series.points
@@ -121,7 +126,7 @@ def _row(shown: ShownEntry) -> tuple[str, ...]:
 
 
 def _origin(entry: BaselineEntry) -> Iterator[str]:
-    """What an entry says of its own way into the file, a line each."""
+    """Describe where an entry comes from: runs, movement, who accepted it, job and package."""
     yield repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
     if entry.provisional and entry.far is not None:
         yield f"is ignored for now, far from its peers: {clean(entry.far.described)}"
@@ -138,7 +143,10 @@ def _after(outcome: str) -> str:
 
 
 def _words(entry: BaselineEntry) -> str:
-    """For example `cpu, AMD EPYC 7B13, torch 2.13.0+cpu, 2 ranks`."""
+    """Describe an entry's environment, for example `cpu, AMD EPYC 7B13, torch 2.13.0+cpu, 2 ranks`.
+
+    The processor is named only for a training on the CPU. The ranks are named from two on.
+    """
     where = entry.environment
     words = [where.part("device"), f"torch {where.part('torch')}"]
     if not where.on_gpu:
@@ -148,7 +156,7 @@ def _words(entry: BaselineEntry) -> str:
 
 
 def _history(shown: ShownEntry) -> tuple[RenderableType, ...]:
-    # outside the table, which would fold it: a file's name is for copying
+    # not in the table, which would wrap it: people copy the file's name
     return Text(clean(shown.file), style="bold"), _table(COMMIT_COLUMNS, _commits(shown))
 
 
@@ -174,9 +182,11 @@ def _named(entry: BaselineEntry) -> str:
 def proposal_view(
     proposed: BaselineEntry, known: BaselineEntry | None, head: str
 ) -> RenderableType:
-    """What a proposed entry would change, beside the nearest one that there is now.
+    """Show a proposed entry beside the nearest entry of the current baseline.
 
-    All of it is untrusted text: cut, stripped of what cannot be seen, never taken as markup.
+    `known` is None if there is no current entry, and `head` is the commit that is checked out. All
+    of it is untrusted text: it is shortened, stripped of invisible characters, and never read as
+    markup.
     """
     return _table(("", "Now", "Proposed"), _changes(proposed, known, head))
 
@@ -285,7 +295,8 @@ def record_command(
                 cost = measure_cost(request, adapters, attribute=True)
                 baseline = with_knob_costs(baseline, cost)
             except GateError:
-                # a measurement that fails costs no recording
+                # The recording took two trainings and is valid: keep it, although measuring the
+                # knobs failed.
                 write_baseline(request, before, baseline)
                 sys.stdout.write(COMMIT_IT)
                 raise
@@ -319,7 +330,7 @@ def accept_command(
         refuse_no_reason(reason)
     request, adapters = prepare(local_call(config, out), QuietProgress())
     if run:
-        # a run that cannot be meant is said before a token that lacks
+        # Check the run's number first: a user who mistyped it should not be asked for a token.
         address, token = address_of(run, request.top), token_of("--run")
         fill = download(address, token, artifact, request.gate_id)
         proposal = archived_proposal(request, adapters, fill)
@@ -328,7 +339,7 @@ def accept_command(
     else:
         proposal = last_proposal(request, adapters)
     console().print(proposal_view(proposal.entry, proposal.known, proposal.head))
-    # only now: a person who gives a reason wants to see for what
+    # An empty reason is refused only now, so that a call without one shows what it would accept.
     refuse_no_reason(reason)
     before = work_tree_baseline(request, adapters)
     baseline = accepted(request, adapters, proposal, reason, who_accepts(request.top))
@@ -383,10 +394,13 @@ def calibrate_command(  # noqa: PLR0913 - each parameter is an option of the com
 
 
 def _write_block(request: GateRequest, block: str) -> None:
-    """Put the tolerances into the settings file, or refuse and leave it as it is."""
+    """Write the block of tolerances into the settings file.
+
+    Raises `SettingsError`, and writes nothing, if the file changed since this call read it.
+    """
     source = request.repository_path(request.config_name)
     path = request.top / source
-    # a training ran since it was read, and an editor may have saved it
+    # trainings ran since the file was read, and meanwhile somebody may have edited it
     if settings_bytes(path, FILES) != request.settings_text:
         raise SettingsError(
             f"{source}: changed while the trainings ran",

@@ -1,4 +1,9 @@
-"""`repro-gate baseline refresh`: the proposals of many runs and gates, accepted together."""
+"""`repro-gate baseline refresh`: accept the proposed entries of many runs and gates together.
+
+Proposals come from runs of GitHub Actions or from a folder of downloaded artifacts. The command
+shows all of them in one table and asks once. A result that moved while its environment did not is
+refused: a new image or driver cannot explain it.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +110,8 @@ def refresh_command(  # noqa: PLR0913 - each parameter is an option of the comma
     prepared = [prepare(local_call(name, out), progress) for name in config or _settings_files()]
     requests, adapters = [request for request, _ in prepared], prepared[0][1]
     top = requests[0].top
-    # before anything is accepted: the folder may be refused
+    # Claim the folder before accepting anything. A folder that is not the gate's is refused, and
+    # then no baseline has been written yet.
     claim_out(requests[0].out, FILES)
     if source is not None:
         offered = in_folder(adapters, top, source.absolute())
@@ -160,15 +166,19 @@ def _settings_files() -> list[str]:
 def _archives(
     top: Path, runs: str, workflow: str, last: int
 ) -> tuple[Archives, tuple[Offered, ...]]:
-    """Each artifact of a gate in each run, and what downloads it; and runs that have none."""
-    # slow to import, as all that talks to GitHub
+    """Return the gates' artifacts of the runs, and the runs whose artifacts cannot be listed.
+
+    An artifact is its name for the table and a function that downloads it to a path. Raises
+    `SettingsError` if the runs have no artifact of a gate, or more than `MAX_OFFERED`.
+    """
+    # imported here because the HTTP modules are slow to import, and most calls do not need them
     from gate.system.github.artifacts import failed_runs, gate_artifacts  # noqa: PLC0415
 
     numbers = list(dict.fromkeys(filter(None, (run.strip() for run in runs.split(",")))))
     addresses: Sequence[RunAddress] = [address_of(number, top) for number in numbers]
     token = token_of("--workflow" if workflow else "--runs")
     if workflow:
-        # the repository alone counts: which runs, its answer says
+        # The address of run 1 only names the repository. GitHub's answer lists the failed runs.
         addresses = failed_runs(address_of("1", top), token, workflow, most=last)
     archives, faults = list[tuple[str, Callable[[Path], str]]](), list[Offered]()
     for address in addresses:
@@ -191,7 +201,10 @@ def _archives(
 
 
 def _agreed(entries: int, *, yes: bool) -> bool:
-    """Ask once; `SettingsError` where nobody can answer."""
+    """Ask whether to accept the proposals; `--yes` answers.
+
+    Raises `SettingsError` if standard input is no terminal, so nobody can answer.
+    """
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -210,7 +223,8 @@ def _write_all(
         request, proposal = row.request, row.proposal
         assert request is not None and proposal is not None  # noqa: S101, PT018 - rows to write have both
         before = work_tree_baseline(request, adapters)
-        # the entries before it may have moved what it is compared with
+        # Build the proposal again: writing the rows before this one may have changed the entries
+        # that it is compared with.
         again = proposal_of(request, adapters, proposal.entry)
         again = replace(again, package_sha256=proposal.package_sha256)
         after = accepted(request, adapters, again, reason, who_accepts(request.top))
@@ -260,12 +274,12 @@ def _summary(table: RefreshTable) -> str:
 
 
 def refresh_view(table: RefreshTable) -> RenderableType:
-    """How many of each kind, then every proposal."""
+    """Show how many proposals have each state, then a table of all proposals."""
     return Group(Text(safe_line(_summary(table)), style="bold"), section_view(_section(table)))
 
 
 def refresh_markdown(table: RefreshTable) -> str:
-    """The same as the text of a pull request, with what was written."""
+    """Return the table as the Markdown text of a pull request, with the files that were written."""
     lines = [f"### Baseline refresh: {prose(table.reason)}", prose(_summary(table))]
     lines += [prose(f"written: {name}") for name in table.written]
     return fit("\n\n".join(lines), (titled_part(_section(table)),), PAGE_BYTES)

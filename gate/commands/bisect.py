@@ -1,4 +1,4 @@
-"""`repro-gate bisect`: the commit that moved the result, or made it nondeterministic."""
+"""`repro-gate bisect`: find the commit that moved the result or made it nondeterministic."""
 
 from __future__ import annotations
 
@@ -130,7 +130,10 @@ def _with_diagnosis(bisected: Bisected) -> Bisected:
 
 
 def bisection_view(answer: Bisected) -> RenderableType:
-    """The commit, what it changed, what differs; else what is left; then every commit trained."""
+    """Show the commit that was found, its changes and the difference, then every trained commit.
+
+    If commits between did not train, the remaining candidates are shown instead.
+    """
     document = answer.document
     parts: list[RenderableType] = [
         Text(_headline(document), style=f"bold {'green' if document.culprit else 'yellow'}")

@@ -1,4 +1,7 @@
-"""`repro-gate config-hash`: the configuration that a training really had, and its digest."""
+"""`repro-gate config-hash`: print the configuration that a training used, and its digest.
+
+The configuration is in the evidence of a run. With `--diff` two of them are compared.
+"""
 
 from __future__ import annotations
 

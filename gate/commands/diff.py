@@ -1,4 +1,7 @@
-"""`repro-gate diff`: in which leaves two saved states differ, and by how much."""
+"""`repro-gate diff`: list the leaves in which two checkpoints differ, and by how much.
+
+Both files are parsed in one confined child, which runs none of the code that a pickle may contain.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def run(words: Sequence[str]) -> None:
         sys.stdout.write(reviewable_json(difference_document(answer)))
     else:
         _show(answer, asked.limit)
-    # as diff(1) answers, so that a script can ask
+    # the exit codes of diff(1), so that a script can use this command in the same way
     raise SystemExit(int(ExitCode.PASS if answer.equal else ExitCode.FAIL))
 
 
@@ -77,14 +80,14 @@ def _parser() -> ArgumentParser:
 
 
 def _write_page(difference: StateDifference, path: Path) -> None:
-    # the template engine is slow to import
+    # imported here because the template engine is slow to import
     from gate.report.page.templates import difference_page  # noqa: PLC0415
 
     FILES.write_bytes(path, difference_page(difference).encode("utf-8"))
 
 
 def _show(difference: StateDifference, limit: int) -> None:
-    # slow to import, and JSON needs none of it
+    # imported here because rich is slow to import, and JSON output does not need it
     from rich.console import Console  # noqa: PLC0415
 
     from gate.report.terminal_lines import difference_view  # noqa: PLC0415

@@ -1,4 +1,8 @@
-"""`repro-gate digest`: the digest of a saved state, whatever its format."""
+"""`repro-gate digest`: print the digest of a checkpoint's content, in any known format.
+
+The file is parsed in a confined child, which runs none of the code that a pickle may contain. The
+child returns finished output, and the parent makes it safe for a terminal.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,11 @@ DIGEST_SCHEMA: Final = "repro-gate.digest/1"
 
 
 def digest_lines(state: StateDigest, *, leaves: bool) -> list[str]:
-    """Lines for a terminal; what the state says is in them as it is, the caller makes it safe."""
+    """Return the digests as lines; `leaves` adds a line for each leaf.
+
+    Names, reasons and notes of the state are not escaped here. The caller passes the lines through
+    `safe_text`.
+    """
     lines = [
         f"algorithm    {state.algorithm}",
         f"hash         {HASH}",
@@ -55,7 +63,11 @@ def digest_lines(state: StateDigest, *, leaves: bool) -> list[str]:
 
 
 def digest_document(states: Sequence[StateDigest], *, leaves: bool) -> dict[str, object]:
-    """The same as one JSON document; what else a package holds is in `saved`."""
+    """Return the digests as one JSON document.
+
+    Of a package's two states the captured one is the document. The one that the script saved is in
+    its key `saved`.
+    """
     document, *others = (_state_document(state, leaves=leaves) for state in states)
     return {**document, "saved": others[0]} if others else document
 
@@ -107,12 +119,15 @@ def _count(number: int, singular: str, plural: str) -> str:
 
 
 def complete(rows: Sequence[Row]) -> bool:
-    """Whether a checkpoint has what every training needs; what cannot be told is not there."""
+    """Decide whether a checkpoint has every part that an exact resume needs.
+
+    A part in an unknown state counts as missing.
+    """
     return all(row.state in {State.SAVED, State.ABSENT} for row in rows)
 
 
 def complete_lines(rows: Sequence[Row]) -> list[str]:
-    """Whether a training can go on exactly from it, and a line for each part."""
+    """Return lines that say whether a training can resume exactly, and the state of each part."""
     lines = [f"complete     {'yes' if complete(rows) else 'no'}"]
     width = max(len(row.part) for row in rows)
     for row in rows:
@@ -124,7 +139,7 @@ def complete_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def complete_document(rows: Sequence[Row]) -> dict[str, object]:
-    """The same for programs."""
+    """Return the facts of `complete_lines` for JSON."""
     return {
         "complete": complete(rows),
         "parts": [
@@ -136,9 +151,9 @@ def complete_document(rows: Sequence[Row]) -> dict[str, object]:
 
 @dataclass(frozen=True, kw_only=True)
 class DigestOutput:
-    """The digests as they are printed: one document, or lines that are still to be made safe.
+    """What the confined child returns: a JSON document, or lines that are not yet escaped.
 
-    `complete` is None where nobody asked whether a training can go on from the state.
+    `complete` is None unless `--complete` asks whether a training can resume from the state.
     """
 
     document: object = None
@@ -148,7 +163,10 @@ class DigestOutput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DigestedPath:
-    """What a path holds: one state, or the two of a package, and the parts of a resume."""
+    """The digests of a checkpoint, or of both states in a package.
+
+    `rows` are the parts that a resume needs; empty unless `--complete` asks for them.
+    """
 
     states: tuple[StateDigest, ...]
     rows: tuple[Row, ...] = ()
@@ -168,6 +186,8 @@ def run(words: Sequence[str]) -> None:
     def look() -> DigestOutput:
         if is_package(FILES, asked.path):
             with open_package(FILES, asked.path) as package:
+                # Only the caller's rules: the captured state is digested whole, as it was sealed.
+                # For the saved one `saved_exclusions` adds the rules of the package.
                 rules = chosen_exclusions(asked.exclude, defaults=False)
                 answer = _of_package(package, rules, complete=asked.complete)
         else:
@@ -208,7 +228,10 @@ def _output(digested: DigestedPath, *, json: bool, leaves: bool) -> DigestOutput
 def _of_package(
     package: PackagedStates, exclusions: Sequence[Exclusion], *, complete: bool
 ) -> DigestedPath:
-    """The roots that the seal names: of what the gate captured, and of what the script saved."""
+    """Digest both states of a package, as its seal names them: captured by the gate, and saved.
+
+    Raises `EvidenceError` if `complete` is set and the package has no state that the script saved.
+    """
     captured = digest_state(package.captured(), exclusions=exclusions, max_bytes=MAX_BYTES)
     if not package.saved_member:
         if complete:

@@ -1,4 +1,4 @@
-"""`repro-gate doctor`: whether this machine is ready, and how to fix it if not."""
+"""`repro-gate doctor`: check whether this machine can run the gate, and how to fix it if not."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ HEALTH_WIDTH = max(len(health.value) for health in CheckResult)
 
 
 def doctor_view(report: DoctorReport) -> RenderableType:
-    """One entry for each thing; a fix is never broken within a command.
+    """Show one entry per check, with its fix below; a line break never splits a command.
 
-    Text from outside is never taken as markup.
+    Text from outside goes through `clean`, and rich reads none of it as markup.
     """
     name_width = max((len(row.name) for row in report.examined), default=0)
     return Group(*(line for row in report.examined for line in _entry(row, name_width)))
@@ -102,7 +102,7 @@ def doctor_command(
 
 
 def _top(repository: GitRepository, start: Path) -> Path:
-    """The work tree's root; outside of any, the rows about git tell so."""
+    """Return the root of the work tree, or `start` outside of one: the git checks report that."""
     try:
         return repository.top_level()
     except RepositoryError:
@@ -110,7 +110,10 @@ def _top(repository: GitRepository, start: Path) -> Path:
 
 
 def _event(variables: Mapping[str, str]) -> tuple[ActionContext | None, GateError | None]:
-    """The event of the job, on a runner, or why the gate would refuse it."""
+    """Return the job's event, or the error with which the gate would refuse it.
+
+    Both are None outside of GitHub Actions.
+    """
     if variables.get("GITHUB_ACTIONS") != "true":
         return None, None
     path = variables.get("GITHUB_EVENT_PATH", "")
@@ -132,8 +135,8 @@ def _probes(
     return Probes(
         free_bytes=free_bytes,
         engine=lambda: _why_no_engine(engine),
-        # a function and no value: the doctor starts the
-        # training's Python, and reads the token afterwards
+        # A function, not the token: the doctor starts the training's Python, and the token may
+        # be read only after that process has ended (T1).
         token=partial(_token, event, variables) if event and "GITHUB_TOKEN" in variables else None,
         shallow=repository.is_shallow,
         holds=repository.holds,
@@ -154,7 +157,10 @@ def _why_no_engine(engine: Engine) -> str:
 
 
 def _token(event: ActionContext, variables: Mapping[str, str], contents: bool) -> TokenSeen:  # noqa: FBT001 - the probe's only word
-    """Read the token only when it is needed."""
+    """Read GITHUB_TOKEN and ask GitHub for its permissions; called after the last child ended.
+
+    `contents` is true if the token's right to write contents matters too.
+    """
     pull_request = event.pull_request
     token = variables.get("GITHUB_TOKEN", "").strip()
     return probe_token(

@@ -1,4 +1,7 @@
-"""`repro-gate fetch`."""
+"""`repro-gate fetch`: download a sealed package and its seals from a registry, or list packages.
+
+Every byte is checked against its digest. Who sealed the package is for `repro-gate verify`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
 
-# Under the tag of a package is something else.
+# Shown for a tag that has a package's name, but refers to something else.
 NO_PACKAGE: Final = "not a package"
 
 
@@ -102,7 +105,7 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
 
 
 def _show_listed(packages: Sequence[ListedPackage], place: str, *, as_json: bool) -> None:
-    """All of it is the registry's word: nothing is verified, and nobody is asked to believe it."""
+    """Print the packages as the registry lists them; the output says that none is verified."""
     if as_json:
         document = [asdict(package) for package in packages]
         sys.stdout.write(json.dumps(document, indent=2, sort_keys=True) + "\n")
@@ -120,7 +123,8 @@ def _show(pulled: Pulled, folder: Path, keys: str, *, as_json: bool) -> None:
         facts = asdict(pulled) | {"folder": str(folder)}
         sys.stdout.write(json.dumps(facts, indent=2, sort_keys=True) + "\n")
         return
-    # anybody can have a certificate: whose it must be is not for the registry to say
+    # Placeholders, not the package's own identity: anybody can get a certificate, so the registry
+    # must not be the one to say whose it has to be.
     by_key = f"--trusted-keys {shlex.quote(keys)}"
     by_identity = "--certificate-identity NAME --certificate-oidc-issuer ISSUER"
     trust = by_key if any(name.endswith(".dsse.json") for name in pulled.files) else by_identity

@@ -1,4 +1,7 @@
-"""`repro-gate gameday`: plant one fault of each kind, and see which the gate catches and names."""
+"""`repro-gate gameday`: plant one fault of each kind into a copy, and check the gate's answer.
+
+A fault is good if it was planted, caught, named by its failure mode, and alerted.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,10 @@ def gameday_command(  # noqa: PLR0913 - each parameter is an option of the comma
 
 
 def gameday_view(played: Gameday) -> RenderableType:
-    """How many worked, a row for each, and why some were planted into the built-in training."""
+    """Show how many faults the gate handled, a row for each, and notes.
+
+    The notes say why a fault was planted into the built-in training and why one was missed.
+    """
     faults = played.faults
     good = sum(fault.good for fault in faults)
     head = f"{good} of {len(faults)} faults were caught, named and alerted"

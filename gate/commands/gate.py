@@ -1,4 +1,4 @@
-"""`repro-gate gate`."""
+"""`repro-gate gate`: train twice, judge, and write all reports."""
 
 from __future__ import annotations
 
@@ -74,10 +74,11 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     if study is not None:
         request = replace(request, study=packed_study(request, adapters, study))
     if sign is SigningMethod.SIGSTORE:
-        # slow to import, as all that talks to GitHub
+        # imported here because the HTTP modules are slow to import, and most calls do not need them
         from gate.action.main import isolated  # noqa: PLC0415
 
-        # what the job may ask for its token with is a variable of this very process
+        # The job's request token for an identity is in this process's environment, where a
+        # training under the same account could read it in /proc (T1).
         adapters = isolated(adapters)
     outcome = run_and_deliver(
         request,
@@ -92,7 +93,11 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
 
 
 def _with_repeats(request: GateRequest, repeats: int | None) -> GateRequest:
-    """More strict runs than the settings ask for; fewer would be less than they promise."""
+    """Set the number of strict runs that `--repeats` asks for.
+
+    Raises `SettingsError` for fewer than the settings ask for: the committed policy decides how
+    many runs a pass needs, and an option must not weaken it.
+    """
     least = request.settings.repeats
     if repeats is not None and repeats < least:
         raise SettingsError(

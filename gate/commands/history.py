@@ -1,4 +1,8 @@
-"""`repro-gate history`: the lines of verdicts, kept anywhere."""
+"""`repro-gate history`: add, show, compact and prune the lines of verdicts.
+
+A history is in a folder, in S3, in a registry or on a branch. It is informational: no verdict is
+judged by it. A `verdict.json` is parsed in a confined child, since another job may have written it.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +125,7 @@ def append_command(  # noqa: PLR0913 - each parameter is an option of the comman
     target = history_place(place, config)
     store = opened_store(target, os.environ, FILES, GitRepository(Path.cwd()))
     if pushgateway:
-        # before the line is kept: a wrong address is told at once
+        # before adding the line, so that a mistyped address fails without side effects
         check_place(pushgateway)
     name = append(store, line)
     console().print(f"added {name} to {store.shown}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What the verbs that read a history are told: where it is, and how far back."""
+"""Options of the verbs that read a history: its place, the time span and the cache."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ Cache = Annotated[
 
 
 def history_place(place: str, config: str) -> str:
-    """The history that is named, or else the settings'; `SettingsError` where neither is."""
+    """Return the history that the option names, or the settings' `publish.history`.
+
+    Raises `SettingsError` if neither is given.
+    """
     if place:
         return place
     settings, _ = clone_settings(config)
@@ -51,7 +54,10 @@ def history_place(place: str, config: str) -> str:
 
 
 def days_of(span: str) -> float:
-    """Days in a text such as 7d; `SettingsError` for another form."""
+    """Return the days in a text such as `12h`, `7d` or `4w`.
+
+    Raises `SettingsError` for another form, for zero, and above ten years (`LONGEST_DAYS`).
+    """
     match = SPAN.match(span)
     days = int(match[1]) * HOURS[match[2]] / 24 if match else 0.0
     if not 0 < days <= LONGEST_DAYS:
@@ -62,7 +68,7 @@ def days_of(span: str) -> float:
 
 
 def fleet_call(place: str, days: float, cache: Path | None = None) -> FleetCall:
-    """The call that reads a history up to now."""
+    """Return the call that reads the last `days` days of a history."""
     return FleetCall(
         place=place,
         days=days,

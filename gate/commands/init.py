@@ -1,4 +1,8 @@
-"""`repro-gate init`: the files of a first gate call, and the commands that come next."""
+"""`repro-gate init`: write settings and workflow for a project, and print the next commands.
+
+Files that exist are kept as they are. Names of scripts and folders come from the repository, so
+they go through `clean`, `safe_line` or `shlex.quote` before they are printed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ OWNER_LATER = (
 
 
 def init_text(done: Written) -> str:
-    """What was found and written, then what to type next."""
+    """Return what was found and written, then the commands to type next, in order."""
     lines = [*_trainings(done), *_files(done.plan), "", "Next:"]
     if done.folder:
         lines += step_lines("Go to the root of the work tree:", f"cd {shlex.quote(done.folder)}")
@@ -69,7 +73,7 @@ def init_text(done: Written) -> str:
 
 
 def _at(plan: Plan) -> str:
-    """The option that names the settings file, where a call at the root would take another one."""
+    """Return the `--config` option, or nothing if a call at the root finds the file by itself."""
     return "" if plan.config == FILE_NAME else f" --config {shlex.quote(plan.config)}"
 
 
@@ -113,12 +117,20 @@ def _files(plan: Plan) -> list[str]:
 
 
 def _data(done: Written) -> list[str]:
-    """A clean checkout lacks what git ignores: better said now than by the first run."""
+    """Warn about data that git ignores.
+
+    The gate trains a clean checkout, which lacks such files. Without the warning the first run
+    would fail on them.
+    """
     return step_lines(clean(done.ignored_data)) if done.ignored_data else []
 
 
 def _fast(plan: Plan) -> list[str]:
-    """A settings file that is there is never changed: what a nightly workflow is for is missing."""
+    """Print the settings that `--fast` needs, if the settings file existed before.
+
+    `init` never changes an existing settings file. Without these lines the nightly workflow would
+    run beside pull requests that still make all runs.
+    """
     nightly = any(path.endswith("-nightly.yml") for path in plan.new)
     if not nightly or plan.config in plan.new:
         return []
@@ -130,7 +142,10 @@ def _fast(plan: Plan) -> list[str]:
 
 
 def _owner(plan: Plan) -> list[str]:
-    """As long as a workflow names the placeholder, it starts nothing."""
+    """Ask for the action's owner while the workflow names the placeholder `org`.
+
+    Such a workflow starts nothing.
+    """
     unowned = any("uses: org/" in text for text in plan.new.values())
     return step_lines(OWNER_LATER) if unowned else []
 
@@ -205,7 +220,7 @@ def init_command(
     training = None
     if command or needs_training(top, FILES, path):
         trainings = trainings_below(tree, path)
-        # no question where nobody would answer it
+        # ask only at a terminal: in a script nobody would answer
         if not command and len(trainings) != 1 and sys.stdin.isatty() and sys.stdout.isatty():
             command = _asked(trainings)
         training = (
@@ -229,7 +244,7 @@ def init_command(
 
 
 def _refuse(gate_id: str, action: str) -> None:
-    """Raise `SettingsError` for names that no workflow could hold."""
+    """Raise `SettingsError` for a gate id or a repository that cannot be put into a workflow."""
     if gate_id and not GATE_ID.match(gate_id):
         raise SettingsError(
             f"--gate-id {safe_line(gate_id)!r} is not the id of a gate",
@@ -243,12 +258,17 @@ def _refuse(gate_id: str, action: str) -> None:
 
 
 def _asked_owner() -> str:
-    """Where the action is; asked at a terminal alone, and only as long as no owner released it."""
+    """Return the repository of the action, such as `owner/repro-gate`.
+
+    Asks only at a terminal, and only while the built-in name is the placeholder `org/...`. An
+    answer that is no repository gives the placeholder.
+    """
     if not ACTION.startswith("org/") or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return ACTION
     typer.echo(
         "Who owns the action on GitHub? (uses: OWNER/repro-gate@v1; empty: later): ", nl=False
     )
+    # a blocking read could miss Ctrl-C until the next key; this wait acts on it at once
     INTERRUPTS.wait_for_input(sys.stdin.fileno())
     answer = sys.stdin.buffer.readline().decode("utf-8", "replace").strip()
     action = answer if "/" in answer else f"{answer}/repro-gate"
@@ -256,7 +276,10 @@ def _asked_owner() -> str:
 
 
 def _asked(trainings: tuple[Training, ...]) -> str:
-    """The command that a person types or takes from the list by its number; empty for neither."""
+    """Ask which command trains, and return it; empty if the input ends or the answer is empty.
+
+    The person types a command, or the number of one in the list.
+    """
     for number, training in enumerate(trainings, start=1):
         typer.echo(f"  {number}  {safe_line(training.command)}  ({safe_line(training.why)})")
     what = (
@@ -266,7 +289,7 @@ def _asked(trainings: tuple[Training, ...]) -> str:
     )
     typer.echo(f"{what}: ", nl=False)
     INTERRUPTS.wait_for_input(sys.stdin.fileno())
-    # nothing at all: the input has ended (Ctrl-D)
+    # an empty read means that the input has ended (Ctrl-D)
     answer = sys.stdin.buffer.readline().decode("utf-8", "replace").strip()
     if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(trainings):
         return trainings[int(answer) - 1].command

@@ -1,7 +1,8 @@
-"""The commands `run`, `judge` and `diagnose`: the pipeline of `gate` in parts.
+"""The commands `run`, `judge` and `diagnose`: the pipeline of `gate`, split over jobs.
 
-The first runs untrusted code and holds no secret; the second may hold secrets and runs nothing;
-the third reads what either kept, and does neither.
+`run` executes untrusted code and has no secret. `judge` may have secrets and executes nothing of
+the pull request. `diagnose` reads the evidence that either kept, and has neither secrets nor code
+to run.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ LIMITS: Final = Limits(deltas=5, rows=24)
 
 
 def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
-    """What happened, whether it is the change, suspects and traces, and what is missing."""
+    """Show what happened, whether this change is the cause, suspects, traces and missing evidence.
+
+    `package` is true for evidence out of a package, whose seal this command does not check.
+    """
     verdict = retold.verdict
     parts: list[RenderableType] = []
     if verdict is None:
@@ -135,11 +139,12 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
 
     Example: repro-gate judge ran/evidence --commit HEAD
     """
-    # a commit, never the work tree: evidence of another job cannot be about files that lie here
+    # HEAD and not the work tree: another job trained a commit, and cannot have seen local changes.
     place = signer_place(sign, signing_key)
     call = local_call(config, out, base=base, commit=commit or "HEAD", sign=sign)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=False))
-    # before anything: the package of the last call is not emptied for a word that was mistyped
+    # Check the evidence first: delivery empties the output folder, and a mistyped path must not
+    # cost the package of the last call.
     refuse_missing(request, adapters.files, evidence)
     outcome = run_and_deliver(
         replace(request, imported_runs=True),

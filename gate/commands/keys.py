@@ -1,4 +1,8 @@
-"""`repro-gate keys`: make a key pair, and keep the file of the keys that count."""
+"""`repro-gate keys`: generate a key pair, and maintain the trust file.
+
+The trust file lists the public keys whose seals a verifier accepts. Changes are written under a
+lock of its folder, and the file is parsed in a confined child.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +51,16 @@ HEADINGS: Final = ("id", "algorithm", "state", "since (UTC)", "comment")
 ALGORITHMS: Final = {"PKIX_ECDSA_P256_SHA_256": "P-256", "PKIX_ED25519": "Ed25519"}
 SHOWN_ID_CHARACTERS = 16
 WIDTH = 80
-# Cells that a comment gets however long the ids are.
+# Terminal cells that a comment gets at least, however long the ids are.
 MIN_COMMENT_CELLS = 10
 
 
 def keys_view(document: TrustedKeys) -> Text:
-    """Keys by id; of an id as much as tells it from the others, of the texts what fits."""
+    """Show the keys, sorted by id.
+
+    An id is shortened to as many characters as make it unique in the list. A comment is cut at the
+    width of the terminal.
+    """
     if not document.keys:
         return Text("No keys.")
     length = _id_length([key.key_id for key in document.keys])
@@ -66,7 +74,7 @@ def _line(row: tuple[str, ...], widths: list[int]) -> Text:
     *facts, comment = row
     line = "".join(f"{fact:<{width}}  " for fact, width in zip(facts, widths, strict=True))
     shown = Text(comment)
-    # in cells, of which a character of Chinese takes two
+    # `truncate` counts terminal cells, not characters: a Chinese character takes two
     shown.truncate(max(WIDTH - len(line), MIN_COMMENT_CELLS), overflow="ellipsis")
     return Text((line + shown.plain).rstrip())
 
@@ -84,14 +92,14 @@ def _row(key: TrustedKey, length: int) -> tuple[str, ...]:
 
 
 def _since(key: TrustedKey) -> str:
-    """The time at which the key came into its state."""
+    """Return the time since which the key has its present state, in ISO 8601."""
     if key.status is KeyStatus.REVOKED:
         return key.revoked_at or key.added_at
     return key.retired_at or key.added_at
 
 
 def _id_length(ids: list[str]) -> int:
-    """As many characters as tell every two ids apart, 16 at least."""
+    """Return how many characters, at least 16, make every id in the list unique."""
     lengths = range(SHOWN_ID_CHARACTERS, max(map(len, ids)) + 1)
     return next(n for n in lengths if len({key_id[:n] for key_id in ids}) == len(ids))
 
@@ -137,7 +145,8 @@ def generate_command(
     """
     _check_text("--comment", comment)
     secret, trust = folder / "signing-key.pem", folder / "trusted-keys.json"
-    # parsed before there is a private key here, which no child may have a copy of
+    # Parse the trust file before generating the key: parsing forks a child, and a child forked
+    # later would have a copy of the private key in its memory.
     before = None if FILES.exists(secret) else _bytes_of(trust)
     known = _read(trust) if before is not None else TrustedKeys(keys=())
     key = generate_private_key(algorithm)
@@ -153,7 +162,8 @@ def generate_command(
                 f"{safe_line(str(trust))}: changed meanwhile", hint="Run the command again."
             )
         data = write_trusted_keys(with_key(known, entry))
-        # the temporary file behind this is 0600 too: at no time can another account read it
+        # The temporary file behind this write has mode 0600 too, so that no other account can read
+        # the key at any time.
         FILES.write_bytes(secret, pem, mode=0o600)
         FILES.write_bytes(folder / "gate-public-key.pem", public_pem(key.public_key()))
         FILES.write_bytes(trust, data)
@@ -170,7 +180,8 @@ def list_command(trusted_keys: TrustFile = None, *, as_json: AsJson = False) -> 
     """
     document = _read(_trust_file(trusted_keys))
     if as_json:
-        # in ASCII: a terminal obeys some of the characters that JSON leaves as they are
+        # `json.dumps` escapes all but ASCII here: a terminal would act on some control characters
+        # that JSON allows.
         facts = document.model_dump(mode="json")
         sys.stdout.write(json.dumps(facts, indent=2, sort_keys=True) + "\n")
         return
@@ -257,7 +268,11 @@ def revoke_command(
 
 
 def _trust_file(given: Path | None) -> Path:
-    """The file that was named, else that of the settings here or of the repository, else ours."""
+    """Return the trust file that the caller names, or that the settings name, or the default.
+
+    The settings are the nearest ones, in this folder or above it. Raises `StorageError` where a
+    path that the caller did not name leads through a symbolic link.
+    """
     if given is not None:
         return given
     settings = nearest_settings(Path())
@@ -269,13 +284,21 @@ def _trust_file(given: Path | None) -> Path:
 
 
 def _without_links(path: Path, below: Path) -> Path:
-    """Of a folder that may be no clone, such as an archive of somebody's that was unpacked."""
+    """Return `path` if no part of it below `below` is a symbolic link.
+
+    The folder may be an unpacked archive of a stranger, whose link could lead this call to write
+    outside of it.
+    """
     FILES.refuse_links(path.absolute(), below=below.absolute())
     return path
 
 
 def _entry(place: SignerPlace, comment: str) -> TrustedKey:
-    """The entry for the key of a PEM file, or of a signer, which is asked for it."""
+    """Return a trust-file entry for the key at `place`.
+
+    A PEM file is parsed in a confined child. Any other place is a signer, such as an HSM or Vault,
+    which reports its public key.
+    """
     now = _now()
     if isinstance(place, FilePlace):
         pem, shown = (
@@ -294,9 +317,14 @@ def _entry(place: SignerPlace, comment: str) -> TrustedKey:
 
 
 def _changed(path: Path, change: Callable[[TrustedKeys], tuple[TrustedKeys, str]]) -> str:
-    """Write the changed file; what `change` says beside it, the key's id, comes back."""
+    """Apply `change` to the trust file under its lock, and return the key's id.
+
+    `change` returns the new document and the id of the key that it changed. Raises `StorageError`
+    if there is no such file.
+    """
     if not FILES.exists(path):
         raise _no_file(path)
+    # read under the lock as well: two calls at once would otherwise lose one of the changes
     with FILES.one_writer(path.parent):
         document, key_id = change(_read(path))
         FILES.write_bytes(path, write_trusted_keys(document))
@@ -322,7 +350,7 @@ def _no_file(path: Path) -> StorageError:
 
 
 def _check_text(option: str, text: str) -> None:
-    """Refuse what a reader of the file would not see as it is."""
+    """Raise `SettingsError` for text that is too long or has characters that cannot be seen."""
     if len(text) > MAX_KEY_TEXT:
         raise SettingsError(
             f"{option} has {len(text):,} characters", hint=f"Give at most {MAX_KEY_TEXT}."
@@ -334,7 +362,10 @@ def _check_text(option: str, text: str) -> None:
 
 
 def _past_time(text: str) -> str:
-    """A time in UTC with whole seconds; `SettingsError` for another text and for the future."""
+    """Return the time in UTC, cut to whole seconds.
+
+    Raises `SettingsError` for a text that is no time, lacks an offset, or is in the future.
+    """
     hint = "Give a time with its offset, such as 2026-01-31T12:00:00Z."
     try:
         time = datetime.fromisoformat(text)

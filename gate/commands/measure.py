@@ -1,4 +1,4 @@
-"""`repro-gate cost`, `noise`, `compare` and `shake`: told, not judged by a baseline."""
+"""`repro-gate cost`, `noise`, `compare` and `shake`: measure a training; no baseline judges it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SEEDS = 3
 
 
 def compare_view(compared: ComparedCommits) -> RenderableType:
-    """What the two are to each other, then numbers, speed and settings."""
+    """Show how close the results of the two commits are, then numbers, speed and settings."""
     colour = "green" if compared.closeness is Closeness.EQUAL else "yellow"
     return Group(
         Text(compared_headline(compared), style=f"bold {colour}"),
@@ -201,7 +201,10 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
 
 
 def _refuse_unread(*options: tuple[str, str, bool]) -> None:
-    """Refuse an option that would be ignored: its name, what it goes with, whether that is so."""
+    """Raise `SettingsError` for the first option that this call would ignore.
+
+    An item is the option, the option that it needs, and whether it would be ignored.
+    """
     for option, other, ignored in options:
         if ignored:
             raise SettingsError(f"{option} goes with {other}", hint=f"Leave {option} out.")

@@ -1,4 +1,4 @@
-"""The command `operators`: which operators lack a deterministic form; judges nothing."""
+"""`repro-gate operators`: count operators without a deterministic form; judges nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gate.text.documents import write_document
 
 
 def operators_view(operator_audit: OperatorReport, limits: Limits) -> RenderableType:
-    """The operators as one rich renderable."""
+    """Show the operators by section, or a sentence that none was found."""
     sections = operators_sections(operator_audit, limits)
     return Group(*map(section_view, sections)) if sections else NOTHING_FOUND
 

@@ -1,4 +1,4 @@
-"""What the commands that train share: options, and the request that they make."""
+"""Options that several commands share, and how a command becomes a request and prints a result."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def local_call(
     allow_dirty: bool = False,
     sign: SigningMethod = SigningMethod.KEY,
 ) -> LocalCall:
-    """The call that the options describe, from the current folder."""
+    """Return the call that the options describe, made from the current folder."""
     return LocalCall(
         config=config,
         start=Path.cwd(),
@@ -88,10 +88,14 @@ def local_call(
 
 
 def signer_place(sign: SigningMethod, signing_key: str | None) -> SignerPlace | None:
-    """Where the key is; `SettingsError` for one beside `--sign sigstore`, and for no place."""
+    """Return where the signing key is, or None if the call names none.
+
+    Raises `SettingsError` for a key together with `--sign sigstore`, and for a text that names no
+    place of a key.
+    """
     if signing_key is None:
         return None
-    # one of the two would be ignored
+    # refused because one of the two options would be silently ignored
     if sign is SigningMethod.SIGSTORE:
         raise SettingsError(
             "--sign sigstore takes no --signing-key", hint="Leave one of the two out."
@@ -100,32 +104,38 @@ def signer_place(sign: SigningMethod, signing_key: str | None) -> SignerPlace | 
 
 
 def prepare(call: LocalCall, progress: Progress) -> tuple[GateRequest, Adapters]:
-    """Read everything that decides, and build the adapters for it."""
+    """Read settings, baseline and commits into a request, and build the adapters for it."""
     request = local_request(call, FILES)
     return request, build_adapters(FILES, request.top, progress, INTERRUPTS, os.environ)
 
 
 def progress_for(*, quiet: bool, verbose: bool) -> Progress:
-    """No progress where only the result is wanted."""
+    """Return the progress reporter: silent if `quiet`, else on standard error.
+
+    `verbose` also shows what the training prints.
+    """
     return QuietProgress() if quiet else ConsoleProgress(sys.stderr, verbose=verbose)
 
 
 def console() -> Console:
-    """Standard output for results: the training's text is never taken as markup."""
+    """Return a console on standard output that reads no markup, since results quote a training."""
     return wide_enough(Console(highlight=False, markup=False, emoji=False))
 
 
 def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
-    """Print a result for a person, or as the document that it is."""
+    """Print a result on standard output: `view` for a person, or `document` as JSON."""
     if as_json:
         sys.stdout.write(write_document(document).decode("utf-8"))
         return
-    # a line that holds a command is never cut, see `report/terminal/sentence.py`
+    # `crop=False`: a line with a command is never cut, see `gate/report/terminal_lines.py`
     console().print(view, crop=False)
 
 
 def data_places(words: list[str]) -> dict[str, Path]:
-    """What `--data NAME=PATH` says; `SettingsError` for another form."""
+    """Return the path of each declared data set that `--data NAME=PATH` names.
+
+    Raises `SettingsError` for any other form.
+    """
     pairs = [word.partition("=") for word in words]
     wrong = next((name for name, _, path in pairs if not name or not path), None)
     if wrong is not None:

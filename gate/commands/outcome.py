@@ -1,4 +1,4 @@
-"""A delivered verdict on a person's terminal."""
+"""Print a delivered verdict on the terminal."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ TO_OPEN: Final = (
 
 
 def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = False) -> None:
-    """The verdict for a person, or the document itself; `quiet` makes it one line.
+    """Print the verdict for a person, or as JSON; `quiet` prints one line.
 
-    Output that cannot be written changes no verdict: its exit code stays.
+    If standard output cannot be written, a note goes to standard error and the verdict's exit code
+    stays: the verdict has been delivered to files already.
     """
     try:
         _print_outcome(outcome, as_json=as_json, quiet=quiet)

@@ -1,4 +1,7 @@
-"""The program's few single objects; quick to import."""
+"""The objects that exist once per process: the file system and the signal handler.
+
+Every verb imports this module, so keep it quick to import.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What `repro_gate`, the Python API, starts: a call in JSON on stdin, its answer in JSON on stdout.
+"""The hidden verb that the Python API starts: a call in JSON on stdin, the answer on stdout.
 
-The package `repro_gate` imports nothing of this program. A test process and a notebook have threads
-and packages of their own; the engine forks, handles signals and trains.
+The package `repro_gate` imports nothing of this program and runs it as a separate process. The
+program forks, handles signals and trains, which is not safe inside a test process or a notebook
+with their threads and packages.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ RECORD: Final = (
     "record it with `pytest --repro-gate-update`, or update=True, and commit the baseline."
 )
 ARGUMENTS_HINT: Final = "Correct the argument; docs/python.md lists what each may be."
-# what may become a baseline
+# the outcomes whose result may become a baseline
 ACCEPTABLE: Final = DRIFTS | {Outcome.NO_BASELINE, Outcome.NOT_COMPARABLE}
 
 
@@ -55,7 +56,8 @@ def python_call_command(verdict: Path | None = None) -> None:
 
 
 def _asked() -> PythonCall:
-    # one more: a longer call is refused for its length, and not for where it was cut
+    # One byte above the limit: a longer call is then refused for its length. Cut at the limit, it
+    # would be refused as broken JSON.
     data = sys.stdin.buffer.read(MAX_CALL_BYTES + 1)
     try:
         return read_document(PythonCall, data, "the call", max_bytes=MAX_CALL_BYTES)
@@ -67,7 +69,7 @@ def _judged(call: PythonCall) -> dict[str, object]:
     request = python_request(call, FILES)
     progress = progress_for(quiet=False, verbose=False)
     adapters = build_adapters(FILES, request.top, progress, INTERRUPTS, os.environ)
-    # before the training: it may write to git's own files
+    # Read git's user before the training, which may write to git's configuration.
     who = who_accepts(request.top)
     delivered = run_and_deliver(request, adapters, FileSecrets(None, FILES, os.environ), gate)
     if delivered.fault is not None:
@@ -87,7 +89,7 @@ def _judged(call: PythonCall) -> dict[str, object]:
 
 
 def _accept_step(verdict: Verdict) -> str:
-    """How a test's result becomes its baseline; empty where it cannot."""
+    """Return how to accept this result as the baseline; empty if its outcome rules that out."""
     if verdict.outcome not in ACCEPTABLE:
         return ""
     first = "commit the change, then " if verdict.changed_files else ""
@@ -98,7 +100,7 @@ def _accept_step(verdict: Verdict) -> str:
 
 
 def _loaded(path: Path) -> dict[str, object]:
-    """A verdict of a folder or file that may be anybody's, read in a confined child."""
+    """Read a verdict from a file or an output folder, in a confined child (T5)."""
     file = path / "verdict.json" if FILES.is_folder(path) else path
     form: RecordForm[Verdict] = RecordForm(Verdict)
 

@@ -1,4 +1,4 @@
-"""What the verbs that ask a registry are told: its name, a commit, a gate, a clone's settings."""
+"""Options of the verbs that ask a registry: its name, a commit, a gate, the clone's settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
 def full_hash(commit: str) -> str:
-    """A commit by all its digits; any name of it in a clone. `SettingsError` for anything else."""
+    """Return the full hash of a commit: as given, or looked up by its name in the clone.
+
+    Raises `SettingsError` for a name that the clone does not know.
+    """
     if FULL_HASH.match(commit):
         return commit
     try:
@@ -35,14 +38,17 @@ def full_hash(commit: str) -> str:
 
 
 def commits_on(branch: str) -> tuple[str, ...] | None:
-    """The commits that a branch of the clone contains, the newest first; None for no branch."""
+    """Return the hashes of the branch's commits, newest first; None if no branch is named."""
     if not branch:
         return None
     return GitRepository(Path.cwd()).commits_of(branch, max_commits=MAX_COMMITS)
 
 
 def clone_settings(config: str) -> tuple[GateSettings | None, Path]:
-    """The settings of the clone that the call is made in, None outside of one; their folder."""
+    """Return the settings of the clone and their folder; None and the current folder without any.
+
+    Raises `SettingsError` if `config` names a file that does not exist.
+    """
     start = Path.cwd()
     top = next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), start)
     try:
@@ -56,7 +62,11 @@ def clone_settings(config: str) -> tuple[GateSettings | None, Path]:
 
 
 def registry_place(source: str, settings: GateSettings | None) -> tuple[str, str]:
-    """The name in a registry, and a digest or nothing."""
+    """Return the repository in the registry, and the digest behind its `@`, or an empty text.
+
+    Without `source` the settings' `publish.oci` is used. Raises `SettingsError` if that is not set
+    either, and for a malformed name or digest.
+    """
     if not source:
         if settings is None or settings.publish.oci is None:
             raise SettingsError(
@@ -82,7 +92,10 @@ def registry_place(source: str, settings: GateSettings | None) -> tuple[str, str
 
 
 def gate_name(gate_id: str, settings: GateSettings | None) -> str:
-    """The gate that is named, or else the settings'."""
+    """Return the id of the gate: the option's, or the settings', or the default.
+
+    Raises `SettingsError` for an option that is not the id of a gate.
+    """
     if gate_id and not GATE_ID.match(gate_id):
         raise SettingsError(
             f"--gate-id {safe_line(gate_id)!r} is not the id of a gate",

@@ -1,4 +1,9 @@
-"""`repro-gate reproduce`: a package is run again here, and judged by its own numbers."""
+"""`repro-gate reproduce`: run a package again on this machine and compare with its own numbers.
+
+Needs no baseline. The seal is checked first, unless `--unsealed` is given. The answer separates a
+result that differs because code or environment differ from one that differs although both are
+equal.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +70,7 @@ CLUSTER: Final = b"cluster"
 
 
 def reproduction_headline(reproduction: Reproduction) -> str:
-    """The answer in one line."""
+    """Return the outcome in one line, with the kind of spread that it lies within."""
     words = HEADLINES[reproduction.outcome]
     if reproduction.outcome is ReproductionOutcome.WITHIN_SPREAD and reproduction.spread:
         words += f" {PLACES[reproduction.spread[0].place]}"
@@ -73,7 +78,7 @@ def reproduction_headline(reproduction: Reproduction) -> str:
 
 
 def reproduction_view(reproduction: Reproduction) -> RenderableType:
-    """What happened, what was checked, what differs worst first, and what to do now."""
+    """Show the outcome, the facts behind it, the largest differences, and the next step."""
     good = reproduction.outcome.good
     mark, style = ("✅", "bold green") if good else ("❌", "bold red")
     parts: list[RenderableType] = [
@@ -137,7 +142,7 @@ def _code(reproduction: Reproduction) -> str:
 
 
 def environment_words(reproduction: Reproduction) -> str:
-    """For example `12 of 13parts unchanged: driver 550.54 → 560.35`."""
+    """Describe the environment, for example `12 of 13 parts unchanged: driver 550.54 → 560.35`."""
     moved = reproduction.moved
     parts = count(len(reproduction.environment), "part")
     words = f"{len(reproduction.environment) - len(moved)} of {parts} unchanged"
@@ -152,7 +157,7 @@ def environment_words(reproduction: Reproduction) -> str:
 
 
 def _changed(reproduction: Reproduction) -> str:
-    """The lines or files that are not the package's."""
+    """Name the lines that differ from the package's code, or the files if no lines are known."""
     places = [changed_line.place for changed_line in reproduction.changed_lines] or list(
         reproduction.changed_files
     )
@@ -175,7 +180,11 @@ def _result(reproduction: Reproduction) -> str:
 
 
 def _numbers(reproduction: Reproduction) -> tuple[Section, ...]:
-    """The numbers that differ most, with as many digits as tell them apart at a glance."""
+    """Return a table of the metric values that differ most; empty if all are equal.
+
+    If two runs on this machine differ, the table compares those, because a comparison with the
+    package would mean nothing.
+    """
     repeats = reproduction.outcome is ReproductionOutcome.NOT_REPEATABLE
     compared = reproduction.repeat if repeats else reproduction.comparison
     if not compared.metrics:
@@ -225,7 +234,7 @@ def _interval(spread: MetricSpread) -> str:
 
 
 def next_words(reproduction: Reproduction) -> str:
-    """What it means, and what to do now; empty where it is reproduced."""
+    """Explain a result that differs and say what to do next; empty where it is reproduced."""
     if reproduction.outcome is not ReproductionOutcome.DIFFERS:
         return NEXT_WORDS.get(reproduction.outcome, "")
     if not reproduction.same_code:
@@ -272,12 +281,17 @@ Unsealed = Annotated[
 
 
 def _own_cluster() -> ClusterSettings:
-    """The nodes that the caller's own settings name, where there are any in this folder."""
+    """Return the cluster section of the caller's settings, or an empty one.
+
+    The package's nodes are those of another site, so the nodes to run on come from the settings in
+    this folder or above it.
+    """
     path = nearest_settings(Path.cwd())
     if path is None:
         return ClusterSettings()
     data = settings_bytes(path, FILES)
-    # a file of another version has no say in how a package is run again
+    # Parse the file only if it may have that section: settings that this version refuses must not
+    # stop a call that needs nothing of them.
     return parse_settings_apart(data, path.name).cluster if CLUSTER in data else ClusterSettings()
 
 

@@ -1,4 +1,9 @@
-"""`repro-gate rollback`: the newest sealed pass that verifies, and its model."""
+"""`repro-gate rollback`: find the newest sealed pass that verifies, and hand out its model.
+
+Packages come from a registry or from a folder. They are tried newest first. One that is not taken
+is reported with its reason. One that does not verify stops the call, unless `--older` is given:
+an older model would hide that somebody changed the newest package (docs/rollback.md).
+"""
 
 from __future__ import annotations
 
@@ -89,7 +94,10 @@ OLDER_HINT: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Source:
-    """Where packages come from: a folder, or a name in a registry that is fetched from to `out`."""
+    """Where packages come from: a local folder, or a repository in a registry.
+
+    `folder` is None for a registry. Packages of a registry are downloaded to `out`.
+    """
 
     folder: Path | None
     place: str
@@ -103,21 +111,25 @@ class _Source:
         return safe_line(str(self.folder)) if self.folder is not None else self.place
 
     def candidates(self, commits: Sequence[str] | None) -> Iterable[Candidate]:
-        """All packages that may be meant, newest first, or in the order of a branch's `commits`."""
+        """The packages to try, newest first, or in the order of `commits` if these are given."""
         if self.folder is None:
             listed = self._registry().listed(self.gate_id, commits)
             return map(from_registry, listed)
         folder = self.folder
+        # the folder may be from anyone: its archives are opened in a confined child only (T5)
         releases = read_apart(
             CANDIDATES, lambda: packages_in(folder, FILES), what=self.shown, seconds=600.0
         )
         return releases if commits is None else in_order(releases, commits)
 
     def package(self, candidate: Candidate) -> tuple[Path, str]:
-        """The file of a package with its seals beside it, and its name in the registry."""
+        """Return the package's path, which has its seals beside it, and its registry reference.
+
+        Downloads the package first if it is in a registry. The reference is empty for a folder.
+        """
         if self.folder is not None:
             return Path(candidate.path), ""
-        # an earlier candidate, or an earlier call's
+        # the folder may hold an earlier candidate, or the package of an earlier call
         FILES.remove_tree(self.out)
         package = WantedPackage(
             commit=candidate.commit,
@@ -134,7 +146,7 @@ class _Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Taken:
-    """A package that verifies and is as demanded."""
+    """A package that verifies and meets every demand of the caller."""
 
     candidate: Candidate
     package: Path
@@ -145,7 +157,12 @@ class _Taken:
 
 @dataclass(kw_only=True, slots=True)
 class _Choice:
-    """Which packages count; `skipped` grows with each newer one that is not taken."""
+    """The rules by which a package is chosen, and the list of those passed over.
+
+    `take` appends each newer package that it does not take to `skipped`. `commits` are the commits
+    of the branch, newest first, or None if any branch is accepted. `only` is the commit that the
+    caller asks for, or empty for the newest pass.
+    """
 
     source: _Source
     trust: Trust
@@ -157,13 +174,15 @@ class _Choice:
     skipped: list[Skipped] = field(default_factory=list)
 
     def take(self, progress: Progress) -> _Taken:
-        """The newest package that counts; each newer one is in `skipped`.
+        """Return the newest package that satisfies all rules, and record each newer one.
 
-        Raises `AttestationError` for one that does not verify, unless older ones may be taken.
+        Raises `AttestationError` or `EvidenceError` for a package that does not verify, unless
+        `older` allows skipping it. Raises `EvidenceError` when no package is left.
         """
         known = frozenset(self.commits or ())
         for candidate in self.source.candidates(self.commits):
-            # what says no commit may be any commit's
+            # A package that names no commit may belong to any commit, so it is not skipped here:
+            # its seal has to say.
             if self.only and candidate.commit not in {self.only, ""}:
                 continue
             if candidate.commit in self.excepted:
@@ -191,7 +210,8 @@ class _Choice:
             package, reference = self.source.package(candidate)
             verified, model = _looked_at(package, candidate, self.trust)
         except (CancelledError, SettingsError, UnansweredError):
-            # about this call, and not about the package
+            # These are faults of this call, not of the package: an older package would meet them
+            # too, and skipping the newest one for a lost connection would roll back too far.
             raise
         except GateError as fault:
             if not self.older:
@@ -230,14 +250,16 @@ class _Choice:
         )
 
     def newer_commits(self, commit: str) -> int | None:
-        """How many commits of the branch come before this one."""
+        """Count the commits of the branch that are newer than this one; None without a branch."""
         return None if self.commits is None else list(self.commits).index(commit)
 
 
 def _looked_at(package: Path, candidate: Candidate, trust: Trust) -> Looked:
-    """The package under its seals, read in a confined child.
+    """Verify a package in a confined child, and return what its seals say and where its model is.
 
-    No state is parsed here, where a registry's login may be: its bytes are the sealed ones.
+    No saved state is parsed, because this process may hold a login of the registry. Comparing the
+    bytes with the sealed digests is enough. Raises `AttestationError` if a seal does not hold, or
+    if the listed time differs from the sealed one.
     """
     trust.make_ready()
 
@@ -245,9 +267,11 @@ def _looked_at(package: Path, candidate: Candidate, trust: Trust) -> Looked:
         verified = trust.verified(package, Expected(commit=candidate.commit))
         return verified, packed_model(package, verified.package_sha256, FILES)
 
+    # the package is read twice: once for its seals, once for the places of the model's files
     seconds = 2 * reading_seconds(package)
     checked, model = read_apart(LOOKED, look, what=candidate.shown, seconds=seconds)
-    # the order of all packages rests on this time: a later one would put an old model first
+    # Packages were sorted by the listed time, which nobody signs. A forged later time would put an
+    # old model first, so it has to equal the time under the seal.
     if not candidate.created_at or utc_time(candidate.created_at) != checked.created_at:
         said = candidate.created_at or "nothing"
         raise AttestationError(
@@ -261,7 +285,10 @@ def _named(candidate: Candidate) -> str:
 
 
 def skipped_words(skipped: Skipped) -> str:
-    """For example `commit-c0ffee… of 2026-11-23T09:00:00Z: --except names its commit`."""
+    """Describe a package that was not taken, in one line.
+
+    For example `passed over commit-c0ffee… of 2026-11-23T09:00:00Z: --except names its commit`.
+    """
     made = f" of {safe_line(skipped.created_at)}" if skipped.created_at else ""
     return f"passed over {skipped.package}{made}: {safe_line(skipped.why)}"
 
@@ -373,7 +400,7 @@ def rollback_command(  # noqa: PLR0913 - each parameter is an option of the comm
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kept:
-    """The history that counts this rollback, if one is named."""
+    """The history to which this call adds a line; `place` is empty if the caller names none."""
 
     place: str
     gate_id: str
@@ -381,10 +408,15 @@ class _Kept:
 
     @contextmanager
     def line(self) -> Iterator[list[Rollback]]:
-        """Add a line, however the body ends; it puts its rollback into the list."""
+        """Add a line to the history when the body ends, also when it fails.
+
+        Yields a list. The body appends its `Rollback` to it on success; an empty list is recorded
+        as a failed rollback.
+        """
         if not self.place:
             yield []
             return
+        # before the rollback: a wrong address fails now, not after the model has been handed out
         store = opened_store(self.place, os.environ, FILES)
         clock, done = SystemClock(), list[Rollback]()
         started_at = clock.now()
@@ -405,7 +437,8 @@ class _Kept:
             try:
                 append(store, line)
             except GateError as fault:
-                # the model is out, or the fault is another one: this is only said
+                # Only a note: either the model has been handed out already, or another exception is
+                # on its way to the user, and raising here would hide it.
                 sys.stderr.write(f"no line in the history: {fault.message}\n")
 
 
@@ -416,10 +449,14 @@ def _rolled_back(
     folder: Path,
     progress: Progress,
 ) -> Rollback:
-    """Take a package, run it again where that is asked for, and hand out its model."""
+    """Choose a package, rehearse it if asked, hand out its model, and write `rollback.json`.
+
+    `name` is the only file of the model to hand out; empty for all. `rehearsal` is None if the
+    package is not to be run again first.
+    """
     clock = SystemClock()
     started_at = clock.now()
-    # what an earlier call handed out is not this one's answer, should it fail
+    # if this call fails, the model of an earlier call must not be mistaken for its answer
     FILES.remove_tree(folder / MODEL)
     taken = choice.take(progress)
     chosen = chosen_files(taken.model, name)
@@ -504,7 +541,7 @@ def _rehearsed(call: ReproductionCall, trust: Trust, progress: Progress) -> Repr
 
 
 def rollback_view(rollback: Rollback) -> RenderableType:
-    """The commit, who sealed it, what was passed over, and where the model is."""
+    """Show the commit, its signer, the packages that were passed over, and the model's files."""
     signer = rollback.identity or f"key {short(rollback.key_id)}"
     judged = f"a merge into {rollback.base_branch}" if rollback.base_branch else "the commit alone"
     rows = [

@@ -1,4 +1,4 @@
-"""`repro-gate schema`: what repro-gate.yml and published documents may hold."""
+"""`repro-gate schema`: print the JSON Schema of repro-gate.yml or of a published document."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class SchemaOf(StrEnum):
-    """What a schema is of; the settings file is meant where nothing is said."""
+    """The files that have a schema; the default is the settings file."""
 
     SETTINGS = "settings"
     COMPARE = "compare"
@@ -41,7 +41,7 @@ PUBLISHED: dict[SchemaOf, tuple[str, type[Document]]] = {
 
 
 def schema_text(of: SchemaOf = SchemaOf.SETTINGS) -> str:
-    """JSON Schema (draft 2020-12) of a file, each key with type, default and what is said of it."""
+    """Return a file's JSON Schema (draft 2020-12): type, default and description of each key."""
     title, model = PUBLISHED[of]
     schema = {"$schema": DIALECT, **model.model_json_schema(), "title": title}
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"

@@ -1,4 +1,4 @@
-"""`repro-gate slo`: service levels over a history, once or served to Prometheus."""
+"""`repro-gate slo`: measure service levels over a history, once or served to Prometheus."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOCKET_SECONDS: Final = 10.0
 
 
 class Format(StrEnum):
-    """How the levels are printed."""
+    """The formats in which the service levels can be printed."""
 
     TEXT = "text"
     JSON = "json"
@@ -94,13 +94,13 @@ def slo_command(  # noqa: PLR0913 - each parameter is an option of the command
             ),
         )
     if textfile is not None:
-        # a node exporter never reads half of it: the file is replaced as a whole
+        # `write_bytes` replaces the file in one step: a node exporter never reads half of it
         FILES.write_bytes(textfile, _metrics(slo_report).encode("utf-8"))
     _print(slo_report, format_)
 
 
 def groups_of(by: str) -> tuple[GroupBy, ...]:
-    """What `--by` names; `SettingsError` for another word."""
+    """Return the groupings that `--by` names; raises `SettingsError` for an unknown word."""
     known = {group.value: group for group in GroupBy}
     words = [word.strip() for word in by.split(",")]
     wrong = next((word for word in words if word not in known), None)
@@ -130,10 +130,11 @@ def _print(report: SloReport, format_: Format) -> None:
 
 
 def serve_metrics(address: str, text: Callable[[], str], refresh_seconds: float) -> None:
-    """Answer GET /metrics until this process is stopped.
+    """Answer GET /metrics on `address`, such as 127.0.0.1:9464, until a signal stops the process.
 
-    One request at a time: the history is counted in a child of this process, which may have no
-    other thread. A history that cannot be read is a 503, so that Prometheus says `up == 0`.
+    Answers one request at a time: counting the history forks this process, and forking is only
+    safe without other threads. A history that cannot be read gives status 503, so that Prometheus
+    shows `up == 0`. Raises `SettingsError` for an address that cannot be used.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
@@ -149,35 +150,42 @@ def serve_metrics(address: str, text: Callable[[], str], refresh_seconds: float)
         ) from error
     with server:
         sys.stderr.write(f"serving http://{host}:{server.server_port}{PATH}\n")
-        # a server is ended by a signal: that is no call which was cut short
+        # A signal is the normal way to end a server, so the exit code is that of a finished call.
         with suppress(CancelledError):
             server.serve_forever()
 
 
 class _Server(HTTPServer):
-    """One that a signal ends also where it comes while a request is answered."""
+    """An HTTP server that a signal also ends while it answers a request.
+
+    The library catches every exception of a request, the cancellation included. The two methods let
+    it through again.
+    """
 
     def service_actions(self) -> None:
-        """What the library took for a fault of a request is raised here, between two of them."""
+        """Raise a cancellation that the library swallowed; it calls this between two requests."""
         with INTERRUPTS.allowed():
             pass
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that leaves is no fault, and a cancellation comes again; all else ends this."""
+        """Ignore a client that disconnects, and a cancellation; raise everything else.
+
+        `service_actions` raises the cancellation again.
+        """
         del request, client_address
         if not isinstance(sys.exception(), OSError | CancelledError):
             raise  # noqa: PLE0704 - the library calls this where it handles an exception
 
 
 class _Kept:
-    """An answer that is made again once it is older than so many seconds."""
+    """The last answer to a scrape, which is recomputed once it is older than `seconds`."""
 
     def __init__(self, text: Callable[[], str], seconds: float) -> None:
         self._text, self._seconds = text, seconds
         self._made_at, self._answer = 0.0, (0, "")
 
     def answer(self) -> tuple[int, str]:
-        """Status and text."""
+        """Return HTTP status and text; a history that cannot be read is cached as a 503 too."""
         if not self._answer[0] or time.monotonic() - self._made_at > self._seconds:
             try:
                 self._answer = (200, self._text())
@@ -192,7 +200,7 @@ def _handler(kept: _Kept) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """GET /metrics, and nothing else."""
 
-        # a client that says nothing holds up every other one for this long at most
+        # requests are answered one by one: a silent client delays all others for at most this long
         timeout = SOCKET_SECONDS
         server_version = "repro-gate"
         sys_version = ""
@@ -209,6 +217,6 @@ def _handler(kept: _Kept) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            """A line for each scrape tells nobody anything."""
+            """Log nothing: a line for every scrape would be noise."""
 
     return Handler

@@ -1,4 +1,8 @@
-"""What `repro-gate digest` and `repro-gate diff` share; quick to import."""
+"""The options that `repro-gate digest` and `repro-gate diff` share.
+
+These verbs parse their arguments with argparse: importing typer takes as long as reading a
+gigabyte (`gate/cli.py`). Keep the imports of this module light.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ EXCLUDE_HELP = (
 
 
 def state_parser(verb: str, description: str | None) -> ArgumentParser:
-    """A parser with the options that both verbs have."""
+    """Return a parser with the options of both verbs; `description` is the help's text."""
     parser = ArgumentParser(
         prog=f"repro-gate {verb}",
         description=cleandoc(description or ""),
         formatter_class=RawDescriptionHelpFormatter,
-        # what is an abbreviation today may be two options tomorrow
+        # an abbreviation that works today would become ambiguous with the next option
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -46,7 +50,10 @@ def state_parser(verb: str, description: str | None) -> ArgumentParser:
 
 
 def chosen_exclusions(rules: Sequence[str], *, defaults: bool) -> tuple[Exclusion, ...]:
-    """The caller's exclusions, then ours; `SettingsError` for a rule without pattern or reason."""
+    """Return the caller's exclusions, followed by the default ones if `defaults` is set.
+
+    Raises `SettingsError` for a rule without a pattern or a reason.
+    """
     own = tuple(map(_exclusion, rules))
     return (*own, *DEFAULT_EXCLUSIONS) if defaults else own
 
@@ -62,5 +69,5 @@ def _exclusion(rule: str) -> Exclusion:
 
 
 def safe_text(lines: Sequence[str]) -> str:
-    """Lines about a state for a terminal: its author chose the names in it."""
+    """Escape lines for a terminal: the author of the checkpoint chose the names in them."""
     return "".join(f"{safe_line(line, limit=SAFE_LINE_CHARACTERS)}\n" for line in lines)

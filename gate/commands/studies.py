@@ -1,4 +1,4 @@
-"""`repro-gate seeds`, `scaling`, and `compare` with `--arm` or `--print`: studies, never judged."""
+"""`repro-gate seeds` and `scaling`, and the study part of `compare`: measured, never judged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def seeds_command(  # noqa: PLR0913 - each parameter is an option of the command
     study = write_study(request, adapters, StudyKind.SEEDS, arms, runs=seeds, mode=mode)
     show_study(study, out, as_json=as_json)
     if study.arms[0].ignores_seed:
-        # a mean over one and the same result is no measurement
+        # every seed gave the same result, so mean and spread measure nothing
         raise typer.Exit(int(ExitCode.ERROR))
 
 
@@ -105,7 +105,7 @@ def write_study(
     request: GateRequest, adapters: Adapters, kind: StudyKind, arms: Commands, *,
     runs: int, mode: RunMode,
 ) -> StudyDocument:  # fmt: skip
-    """Run a study, and write `study.json` and `study.html` to the output folder."""
+    """Run a study with `runs` trainings per arm, and write `study.json` and `study.html`."""
     with held_out(request.out, adapters.files):
         study = run_study(request, adapters, kind, arms, seeds=runs, mode=mode)
         FILES.write_bytes(request.out / "study.json", write_document(study))
@@ -114,7 +114,7 @@ def write_study(
 
 
 def show_study(study: StudyDocument, out: Path, *, as_json: bool) -> None:
-    """Print a study, and where it was written."""
+    """Print a study and the folder that it was written to; `as_json` prints the document alone."""
     show(study, study_view(study), as_json=as_json)
     if not as_json:
         written = f"\nWritten to {out}: study.html, study.json, evidence"
@@ -122,7 +122,7 @@ def show_study(study: StudyDocument, out: Path, *, as_json: bool) -> None:
 
 
 def mode_of(*, default_mode: bool) -> RunMode:
-    """The mode that a study trains in."""
+    """Return the mode in which a study trains: strict, unless the caller asks for the default."""
     return RunMode.DEFAULT if default_mode else RunMode.STRICT
 
 

@@ -1,4 +1,4 @@
-"""Who has to have sealed a package: what the verbs that check a seal have in common."""
+"""Whom the caller trusts to have sealed a package, for all verbs that check a seal."""
 
 from __future__ import annotations
 
@@ -39,29 +39,40 @@ TrustedRootFile = Annotated[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trust:
-    """A trust file, or else an identity; `root` is that of the identity's services."""
+    """The keys or the identity that a seal has to be from.
+
+    `keys` is the trust file, or None for a seal by an identity. `root` is the root of trust of the
+    identity's services, or None for the public ones.
+    """
 
     keys: Path | None
     identity: Identity
     root: Path | None
 
     def trusted_keys(self) -> TrustedKeys:
-        """The keys of the trust file, which has to be there."""
+        """Read the trust file; call it only if `keys` is set."""
         assert self.keys is not None  # noqa: S101 - asked where a key is trusted
         data = FILES.read_bytes(self.keys, max_bytes=MAX_DOCUMENT_BYTES)
         return read_trusted_keys(data, str(self.keys))
 
     def make_ready(self) -> None:
-        """Have what a confined reader could not write: the library's copy of the public root."""
+        """Let the Sigstore library store its copy of the public root.
+
+        Call it before verifying in a confined child, which can write no file.
+        """
         if self.keys is None and self.root is None:
-            # `verified` raises it, after what else is wrong
+            # suppressed, because `verified` raises it again after reporting faults of the package
             with suppress(AttestationError):
                 check_trusted_root(None)
 
     def verified(
         self, package: Path, expected: Expected, seals: Sequence[Path] = ()
     ) -> VerifiedPackage:
-        """The package under its seals; `AttestationError` where one of them does not hold."""
+        """Verify the package and return what its seals say.
+
+        `seals` are the files to check; empty for those beside the package. Raises
+        `AttestationError` if a seal does not hold, or is not what `expected` demands.
+        """
         if self.keys is not None:
             trusted = self.trusted_keys()
             verified = _seals(package, seals)
@@ -75,13 +86,16 @@ class Trust:
 
 
 def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:
-    """Those to check; `StorageError` where there is no package, or no file."""
+    """Return the seals to check.
+
+    Raises `StorageError` if there is no package, or if the path is not a regular file.
+    """
     if not FILES.exists(package):
         raise StorageError(
             f"there is no package at {safe_line(str(package))}",
             hint="Name the package.tar that a gate call wrote.",
         )
-    # said before what is missing beside it: a folder, a pipe or another file has no seals
+    # Open the package first: for a folder or a pipe, "no seal found" would be a misleading error.
     with FILES.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
         is_package = looks_like_package(stream.read(BLOCK_BYTES))
     try:
@@ -97,7 +111,10 @@ def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:
 
 
 def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Trust:
-    """What the options say; `SettingsError` unless it is exactly one of key and identity."""
+    """Return the trust that the options name.
+
+    Raises `SettingsError` unless they name exactly one: a trust file, or identity and issuer.
+    """
     if keys is not None and (identity.name or identity.issuer or root):
         raise SettingsError(
             "--trusted-keys and --certificate-identity are two ways to verify",

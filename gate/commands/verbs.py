@@ -1,4 +1,8 @@
-"""The verbs whose arguments typer reads: each one's module is imported when it is called."""
+"""The table of verbs that typer parses, and the command group that imports a verb when called.
+
+Importing all modules would take longer than printing the help. So the table repeats each verb's
+first sentence, and a module is imported only when its verb runs.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,10 @@ HIDDEN: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb: its heading in the help, its function or group of verbs, and what the help says.
+    """A verb: its heading in the help, its module and function, and its sentence in the help.
 
-    `file` is its module of `gate/commands/`, which is imported only when the verb is called; so
-    `sentence` is the function's own first one again.
+    `file` is the module in `gate/commands/`. `function` is the name of a command or of a typer app
+    with verbs below it. `sentence` repeats the first sentence of that function's docstring.
     """
 
     heading: str
@@ -35,7 +39,7 @@ class Verb:
 
     @property
     def module(self) -> str:
-        """Where it is, to be imported."""
+        """The full name of the module, as `import_module` takes it."""
         return f"gate.commands.{self.file}"
 
 
@@ -90,7 +94,10 @@ HELP: Final = """Run a training twice; compare, explain, price and seal the resu
 
 
 class Verbs(TyperGroup):
-    """The group of all verbs; `quick` holds what those say of themselves that read their own."""
+    """The group of all verbs.
+
+    `quick` has the help text of each verb that parses its own arguments without typer, by name.
+    """
 
     def __init__(self, quick: Mapping[str, str]) -> None:
         commands = {
@@ -108,15 +115,15 @@ class Verbs(TyperGroup):
         )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's, or typer's own copy of it
-        """The verbs by what they are for; importing them takes longer than all else of the help."""
+        """Print the verbs below their headings, without importing their modules."""
         del ctx
-        # those that read their own arguments are about checkpoints
+        # the verbs of `quick`, which have no row in the table, are about checkpoints
         headings = {name: VERBS[name].heading if name in VERBS else CHECK for name in self.commands}
         width = max(len(name) for name, heading in headings.items() if heading != HIDDEN)
         room = formatter.width - width - 6
         for heading in HEADINGS:
             with formatter.section(heading):
-                # as wide as the longest of all: the sentences begin in one column
+                # pad names to the longest of all headings, so that all sentences share one column
                 formatter.write_dl(
                     [
                         (name.ljust(width), self.commands[name].get_short_help_str(room))
@@ -135,7 +142,7 @@ class Verbs(TyperGroup):
             raise
 
     def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
-        """The verb itself, or None when there is none of that name."""
+        """Import a verb's module and return its command; None for an unknown name."""
         if cmd_name not in VERBS:
             return cast("TyperCommand | None", self.commands.get(cmd_name))
         del ctx
@@ -152,7 +159,7 @@ class Verbs(TyperGroup):
 
 
 def _keep_example(command: TyperCommand) -> TyperCommand:
-    """Have the help print the example as it stands: broken into lines it is another command."""
-    # what click leaves alone: a paragraph that begins with this character
+    """Keep the example on one line in the help: wrapped, it could not be copied and run."""
+    # click does not wrap a paragraph that begins with this character
     command.help = (command.help or "").replace("\nExample: ", "\n\b\nExample: ")
     return command

@@ -1,4 +1,9 @@
-"""`repro-gate verify`: whether a package is what its seals say."""
+"""`repro-gate verify`: check that a package is what its seals say, offline.
+
+Everything that parses the package or its seals runs in a confined child, because a package may
+come from anyone. With `--explain` nothing is verified here: the command prints a script that
+checks the same with standard tools.
+"""
 
 from __future__ import annotations
 
@@ -65,15 +70,17 @@ def explain_by_key(
     expected: Expected,
     files: Files,
 ) -> str:
-    """The commands for seals by a key; `trusted` is the trust file's path and content.
+    """Return the commands that check seals made with a key, without this program.
 
-    The package itself is not read. Raises `AttestationError` for seals that do not hold, and for
-    those of another commit.
+    `chosen` are the seal files that the caller names; empty for those beside the package.
+    `trusted` is the path and the content of the trust file. The package itself is not read. Raises
+    `AttestationError` if a seal does not hold or is about another commit.
     """
     path, document = trusted
     opened, key = open_seals(find_seals(package, files, chosen), document)
     check_expected(read_statement(opened.payload(StatementKind.VERDICT, package)), expected)
     model = model_folder(read_provenance(opened.payload(StatementKind.PROVENANCE, package)).model)
+    # OpenSSF Model Signing takes no Ed25519 key, so such a package has no seal of its model
     if model is not None and key.key_details != ED25519:
         opened.payload(StatementKind.MODEL, package)
     artifact = Artifact(
@@ -91,9 +98,10 @@ def explain_by_key(
 def identity_artifact(
     package: Path, chosen: Sequence[Path], identity: Identity, expected: Expected, files: Files
 ) -> Artifact:
-    """A package with seals without a key, as it is there; the user of the commands checks it.
+    """Return what the commands need to know of a package that was sealed by an identity.
 
-    Raises `AttestationError` for a file that is no bundle of such a seal, and for another commit.
+    No signature is checked here: cosign does that when the user runs the commands. Raises
+    `AttestationError` for a file that is not such a seal, and for a seal of another commit.
     """
     paths = [path for path, _ in seal_places(package, files, chosen)]
     seals = []
@@ -102,7 +110,7 @@ def identity_artifact(
         payload = decode_base64(envelope.payload, f"{seal.name}: the payload")
         kind = opened_seal(seal, envelope.payload_type, payload, "").kind
         if kind is StatementKind.VERDICT:
-            # the repository may be in the certificate alone, which the user looks at
+            # the repository may be only in the certificate, which cosign checks, not this function
             check_expected(read_statement(payload), replace(expected, repository=""))
         seals.append((kind, str(path)))
     commit = expected.commit.lower()
@@ -110,9 +118,9 @@ def identity_artifact(
 
 
 def explain_by_identity(artifact: Artifact, *, trusted_root: str) -> str:
-    """The commands for seals without a key: cosign checks certificate, log and signature.
+    """Return the commands for seals by an identity: cosign checks certificate, log and signature.
 
-    `trusted_root` is the path of what they rest on, empty for the public services' root.
+    `trusted_root` is the path of the root of trust; empty for that of the public Sigstore services.
     """
     return _script(replace(artifact, trusted_root=trusted_root), "")
 
@@ -120,7 +128,10 @@ def explain_by_identity(artifact: Artifact, *, trusted_root: str) -> str:
 def _one_of_each(
     opened: Opened, package: Path, chosen: Sequence[Path], files: Files
 ) -> tuple[tuple[StatementKind, str], ...]:
-    """For each statement the first file that holds it: a bare envelope where there is one."""
+    """Return one seal file per statement: the bare DSSE envelope if there is one.
+
+    `seal_places` lists a bare envelope before the Sigstore bundle of the same statement.
+    """
     places = [str(path) for path, _ in seal_places(package, files, chosen)]
     first: dict[StatementKind, str] = {}
     for place, kind in zip(places, opened.kinds, strict=True):
@@ -149,7 +160,10 @@ COUNTED: Final = {1: "one", 2: "two", 3: "three"}
 def verified_json(
     verified: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
 ) -> str:
-    """Every fact by its name."""
+    """Return all facts of a verified package as JSON; the arguments are those of `verified_text`.
+
+    In ASCII, as `json.dumps` writes by default.
+    """
     facts = asdict(verified) | {
         "isolation": verified.isolation.model_dump(mode="json"),
         "states": [state.model_dump(mode="json") for state in verified.states],
@@ -166,9 +180,10 @@ def _runs(verified: VerifiedPackage) -> str:
 def verified_text(
     verified: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
 ) -> str:
-    """What was checked, a line for each question that a reader has.
+    """Return what was checked, as lines for a terminal.
 
-    `recomputed` are the states whose roots were rebuilt from the bytes in the package.
+    `recomputed` names the states whose root digests were recomputed from the bytes in the package.
+    `model` is the check of the file that `--model` names, or None.
     """
     listed = f"its {verified.members} files agree with {SUMS_NAME}"
     rows = [
@@ -208,7 +223,7 @@ def _wrapped(text: str, start: str = "", further: str = "") -> list[str]:
 
 
 def _base(verified: VerifiedPackage) -> list[tuple[str, str]]:
-    """What the commit was to be merged into, as far as it was to be."""
+    """Return the row about the merge that was judged; none if the commit was judged by itself."""
     branch = f"a merge into {verified.base_branch}" if verified.base_branch else "a base commit"
     return [("judged for", f"{branch}, at {verified.base_commit}")] if verified.base_commit else []
 
@@ -219,7 +234,7 @@ def _root(state: StateRoots, recomputed: Sequence[StateName]) -> str:
 
 
 def _model_head(model: ModelCheck) -> tuple[str, ...]:
-    """The answer for a promotion, and what to do."""
+    """Return whether the file contains the sealed model, and what to do if it does not."""
     if model.holds_the_model:
         if model.identical:
             return (f"{model.shown} is, value for value, what the sealed run saved",)
@@ -273,7 +288,7 @@ AGE_UNITS = {"d": "days", "h": "hours"}
 
 
 class LeastIsolation(StrEnum):
-    """What a caller may demand: `none` accepts every training."""
+    """The weakest isolation that a caller accepts; `none` accepts every training."""
 
     NONE = "none"
     UID = "uid"
@@ -281,7 +296,7 @@ class LeastIsolation(StrEnum):
 
 
 def _age(text: str) -> timedelta:
-    """Days or hours; raises `SettingsError` for anything else."""
+    """Parse an age such as `90d` or `12h`; raises `SettingsError` for any other text."""
     match = AGE.fullmatch(text)
     if match is None:
         raise SettingsError(
@@ -374,7 +389,7 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
 
     def look() -> Checked:
         sealed = trust.verified(place, expected, seals)
-        # after the seals, which say what the content has to be
+        # only after the seals: they say which digests the content has to have
         recomputed = check_states(place, sealed.states, FILES)
         return sealed, recomputed, check_model(model, place, FILES) if model is not None else None
 
@@ -386,7 +401,10 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
 
 
 def _only(package: Path | None, named: Path | None) -> Path:
-    """The package, which is named one way or the other."""
+    """Return the package, given as the argument or with `--package`.
+
+    Raises `SettingsError` unless exactly one of the two is given.
+    """
     chosen = package or named
     if chosen is None or (package is not None and named is not None):
         raise SettingsError(
@@ -398,7 +416,7 @@ def _only(package: Path | None, named: Path | None) -> Path:
 
 
 def _explained(package: Path, seals: tuple[Path, ...], trust: Trust, expected: Expected) -> str:
-    """What to type to check the same without this program."""
+    """Return the commands that check the same without this program, by key or by identity."""
     if trust.keys is not None:
         known = (str(trust.keys), trust.trusted_keys())
         return explain_by_key(package, seals, known, expected, FILES)

@@ -63,7 +63,7 @@ class Scene:
     variables: dict[str, str] = field(default_factory=dict)
 
     def event(self, *, fork: bool) -> dict[str, object]:
-        """The event file of a pull request."""
+        """Return the content of the event file of a pull request, from a fork or not."""
         head = self.project.git("rev-parse", "HEAD")
         return {
             "pull_request": {
@@ -88,7 +88,7 @@ class Scene:
         fork: bool = False,
         event: Mapping[str, object] | None = None,
     ) -> ExitCode:
-        """Run the action once; `changed` goes over the runner's variables."""
+        """Run the action once; `changed` overrides the runner's variables."""
         head = self.project.git("rev-parse", "HEAD")
         (self.folder / "event.json").write_text(json.dumps(event or self.event(fork=fork)))
         variables = {
@@ -130,7 +130,10 @@ class Scene:
         return known if self.whole else recorded(known)
 
     def with_baseline(self) -> None:
-        """Put into the base branch what a first run proposes, on another server and made once."""
+        """Commit the baseline that a first run proposes to the base branch.
+
+        That run uses another server, and happens once per test run.
+        """
         plain = type(self) is Scene and self.apart is APART
         if plain and baseline_of(self.project, "", "proposed", self._proposed):
             self.base = self.project.commit()
@@ -147,29 +150,29 @@ class Scene:
         shutil.rmtree(self.project.path / "repro-gate-out")
 
     def propose(self) -> str:
-        """Run, and commit the baseline that the run proposes."""
+        """Run the action, and commit the baseline that it proposes."""
         text = self.proposal()
         self.project.write(place_of_entry(text), text)
         return self.project.commit()
 
     def proposal(self) -> str:
-        """Run, and read the baseline that the run proposes."""
+        """Run the action, and return the baseline that it proposes."""
         self.run()
         return (self.project.path / "repro-gate-out" / "proposed-baseline.json").read_text()
 
     def statuses(self) -> list[dict[str, str]]:
-        """The statuses of the project's commit, the newest last."""
+        """Return the statuses of the project's commit, newest last."""
         return list(self.server.statuses(self.project.git("rev-parse", "HEAD")))
 
     def output(self, name: str) -> str:
-        """The last value of an output that any call wrote."""
+        """Return the last value that any call wrote to an output."""
         lines = (self.folder / "output").read_text().splitlines()
         start = max(n for n, line in enumerate(lines) if line.startswith(f"{name}<<"))
         return lines[start + 1]
 
     @property
     def comment(self) -> str:
-        """The only comment that there is."""
+        """Return the text of the only comment, and check the rules for every comment."""
         (comment,) = self.server.comments
         # a law over every comment of a whole call
         assert words_before_table(comment.body) <= MOST_WORDS

@@ -1,4 +1,4 @@
-"""What `torch.load` makes of a file, held against the leaves that the program finds in it."""
+"""Compare what `torch.load` reads from a file with the leaves that the program finds in it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def plain_arrays(state: object) -> object:
-    """Arrays as tensors, which are the same leaves, and tensors in parts as objects."""
+    """Return the state with arrays as tensors, which give the same leaves.
+
+    Tensors that consist of several tensors become objects.
+    """
     if isinstance(state, torch.Tensor) and not is_dense(state):
         return "an object"
     if isinstance(state, np.ndarray):

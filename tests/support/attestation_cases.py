@@ -1,4 +1,4 @@
-"""A small sealed package, made by the real code; each test damages the one thing it is about."""
+"""A small sealed package, made by the real code; each test damages the one thing that it checks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ STATE = safetensors_bytes(
 
 
 def _captured(content: bytes) -> StateRoots:
-    """The roots of a state's bytes, as the gate has them."""
+    """Return the root digests of a captured state, as the gate computes them."""
     with TemporaryFile() as file:
         file.write(content)
         file.flush()
@@ -96,26 +96,29 @@ CHANGED_TENSOR = TensorDelta(
 
 @cache
 def gate_key() -> PrivateKey:
-    """The key of the gate, one for all tests."""
+    """Return the gate's key, the same for all tests."""
     return generate_private_key()
 
 
 @cache
 def locked_key() -> bytes:
-    """Its file, locked by `PASSPHRASE`: that takes a fifth of a second, as it has to."""
+    """Return the key's file, encrypted with `PASSPHRASE`.
+
+    Cached, because deriving a key from a pass phrase is slow by design: a fifth of a second.
+    """
     return private_pem(gate_key(), PASSPHRASE)
 
 
 @cache
 def other_key() -> PrivateKey:
-    """A key that nobody trusts."""
+    """Return a key that is in no trust file."""
     return generate_private_key()
 
 
 def trust_of(
     status: KeyStatus = KeyStatus.ACTIVE, *, retired_at: str = "2027-01-01T00:00:00+00:00"
 ) -> TrustedKeys:
-    """A trust file with the gate's key alone."""
+    """Return a trust file with only the gate's key."""
     key = trusted_key(gate_key().public_key(), added_at=CREATED_AT)
     dates = {
         KeyStatus.ACTIVE: {},
@@ -126,7 +129,7 @@ def trust_of(
 
 
 def verdict_of(**changes: object) -> Verdict:
-    """A verdict that passes, with the changes that a test gives."""
+    """Return a verdict that passes, with these fields changed."""
     verdict = Verdict(
         outcome=Outcome.REPRODUCED,
         passes=True,
@@ -147,12 +150,12 @@ def verdict_of(**changes: object) -> Verdict:
 
 
 def member(name: str, content: bytes = b"data") -> PackageMember:
-    """A member given by its content."""
+    """Return a member of a package with this content."""
     return PackageMember(name=name, content=content)
 
 
 def members_of(verdict: Verdict) -> tuple[PackageMember, ...]:
-    """The verdict and a little checkpoint."""
+    """Return the members of a package: the verdict and a small checkpoint."""
     return (
         member("verdict.json", write_document(verdict)),
         member(STATE_MEMBER, STATE),
@@ -160,7 +163,7 @@ def members_of(verdict: Verdict) -> tuple[PackageMember, ...]:
 
 
 def pack_to(path: Path, *members: PackageMember) -> Package:
-    """Pack into a file."""
+    """Pack the members into a file."""
     with path.open("wb") as target:
         return pack(members, path=path, target=target, files=FILES)
 
@@ -174,12 +177,12 @@ class Sealed:
 
     @property
     def path(self) -> Path:
-        """Where the package lies."""
+        """The path of the package."""
         return self.package.path
 
     @property
     def others(self) -> tuple[SealFile, ...]:
-        """All seals but those of the verdict."""
+        """All seals except those of the verdict."""
         return self.seals[2:]
 
     def verified(
@@ -189,7 +192,7 @@ class Sealed:
         seals: tuple[SealFile, ...] | None = None,
         expected: Expected | None = None,
     ) -> VerifiedPackage:
-        """Verify, with whatever a test replaces."""
+        """Verify the package; a test may replace the trust file, the demands or the seals."""
         return verify_package(
             self.path,
             self.seals if seals is None else seals,
@@ -205,7 +208,7 @@ def sealed_in(
     key: PrivateKey | None = None,
     more: Mapping[str, bytes] = NO_MORE,
 ) -> Sealed:
-    """A sealed package in a folder; `more` are members beside the usual ones."""
+    """Create a sealed package in a folder; `more` are additional members."""
     verdict = verdict or verdict_of()
     members = [*members_of(verdict), *(member(name, content) for name, content in more.items())]
     package = pack_to(folder / "package.tar", *members)
@@ -214,7 +217,7 @@ def sealed_in(
 
 
 def facts_in(folder: Path) -> StatementFacts:
-    """What the seal of a good package says."""
+    """Return the facts that the seal of a valid package states."""
     package = pack_to(folder / "facts.tar", *members_of(verdict_of()))
     return statement_facts(verdict_of(), package, CONTEXT)
 
@@ -222,13 +225,13 @@ def facts_in(folder: Path) -> StatementFacts:
 def signed(
     payload: bytes, payload_type: str = PAYLOAD_TYPE, key: PrivateKey | None = None
 ) -> tuple[SealFile, ...]:
-    """A bare seal over any payload: what a faulty or dishonest signer could make."""
+    """Return a bare seal over any payload, as a faulty or dishonest signer could make it."""
     envelope = sign(payload, payload_type, KeyFile(key or gate_key()))
     return (SealFile(name="package.dsse.json", content=write_envelope(envelope)),)
 
 
 def sealed_bytes(folder: Path, archive: bytes, **facts: object) -> Sealed:
-    """Any bytes at all, sealed as a package with a valid signature."""
+    """Seal arbitrary bytes as a package, with a valid signature."""
     path = folder / "package.tar"
     path.write_bytes(archive)
     good = facts_in(folder)

@@ -1,4 +1,4 @@
-"""A baseline of one entry, and the documents of a package, as the gate makes them."""
+"""A baseline with one entry, and the documents of a package, as the gate makes them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BASELINE = Baseline(
 def package_members(
     verdict: Verdict | None = None, other: Mapping[str, bytes | None] = MappingProxyType({})
 ) -> dict[str, bytes]:
-    """The documents of a package as a gate call packs them; `other` replaces or removes some."""
+    """Return a package's documents as a gate call packs them; `other` replaces or removes some."""
     evidence = evidence_set_of(_seeded("strict-1"), _seeded("strict-2"))
     settings = parse_settings(SETTINGS, "repro-gate.yml")
     made = verdict or verdict_of(settings_digest=settings_digest(settings))
@@ -70,12 +70,12 @@ def package_members(
 
 
 def packed(path: Path, members: dict[str, bytes]) -> Path:
-    """A package of these members."""
+    """Write a package with these members, and return its path."""
     return pack_to(path, *(member(name, data) for name, data in members.items())).path
 
 
 def _seeded(label: str) -> RunEvidence:
-    """A run whose process says its seeds, and its machine."""
+    """Return a run whose process reports its seeds and its machine."""
     attested = HarnessProcess(
         pid=7, applied={"seed_torch": "42"}, variables={"PYTHONHASHSEED": "42"}
     )

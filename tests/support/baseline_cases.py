@@ -1,4 +1,4 @@
-"""A baseline's folder: found, filled, and written as somebody does who knows the digest."""
+"""Baseline folders for tests: read, filled, and forged with a correct digest."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ FOLDER = ".repro-gate/baseline"
 
 
 def forged(text: str) -> str:
-    """The same entry with the digest of what stands in it now."""
+    """Return an edited entry with the digest of its present content, as a forger would write it."""
     entry = read_document(BaselineEntry, text.encode(), "forged")
     return write_document(with_digest(entry)).decode()
 
 
 def folder_of(*entries: BaselineEntry) -> dict[str, bytes]:
-    """The entries' files by their names, as they lie in a folder."""
+    """Return the files of a baseline folder with these entries, by name."""
     return {entry_name(entry): write_document(with_digest(entry)) for entry in entries}
 
 
 def place_of_entry(text: str) -> str:
-    """Where in a repository a proposed entry belongs."""
+    """Return the path in a repository at which a proposed entry belongs."""
     return f"{FOLDER}/{entry_name(read_document(BaselineEntry, text.encode(), 'proposed'))}"
 
 
 def only_entry(project: Path) -> Path:
-    """The file of the only entry below a project."""
+    """Return the file of the only entry below a project."""
     (found,) = (project / FOLDER).iterdir()
     return found

@@ -1,4 +1,4 @@
-"""How much a piece of work asks for, counted in calls: the same on every machine."""
+"""Measure work by its number of function calls, which is the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import FrameType
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """The calls of Python and C functions that `work` makes in this thread."""
+    """Count the calls of Python and C functions that `work` makes in this thread."""
     events: Counter[str] = Counter()
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:
         events[event] += 1
 
-    # a coverage measurement by trace functions is not touched: this is the profiler's hook
+    # `sys.setprofile`, not `sys.settrace`: coverage uses the latter and must not be disturbed
     sys.setprofile(count)
     try:
         work()

@@ -1,4 +1,4 @@
-"""Changes to a training, line by line, and what is shown of them."""
+"""Changed lines of a training for tests, and what reports show of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def found(
     return shown_change(change, diagnosis, (), ".", drift=drift)
 
 
-# a value that a worker made, at a line that nobody changed
+# a value that a data worker computed, at a line that the change did not touch
 TAKEN = TraceFinding(
     claim=Claim.OUTSIDE_VALUE,
     sentence="by a worker",

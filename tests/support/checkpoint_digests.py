@@ -1,4 +1,4 @@
-"""Digests of saved states for tests, through the room's own entry."""
+"""Digests of checkpoints for tests, through the package's public functions."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def digests_of(path: Path) -> dict[str, bytes]:
 
 
 def small_tensor(dtype: str, shape: tuple[int, ...], data: bytes) -> bytes:
-    """The leaf of a tensor below the size of a chunk, from the words of docs/digest.md."""
+    """Return the digest of a tensor smaller than a chunk, written from docs/digest.md."""
     return hashlib.sha256(tensor_head(WHOLE, dtype, shape) + data).digest()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def run_client(script: str, folder: Path, variables: Mapping[str, str]) -> None:
-    """Run it in a folder that is its home too; it has to end well."""
+    """Run the script in a folder that is also its home; it must succeed."""
     ended = subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""Gate calls whose runs go to a played cluster."""
+"""Gate calls whose runs go to a simulated cluster."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SETTINGS = "version: 1\ntrain: {command: python3 train.py, max_steps: 3}\ncost: 
 
 
 class PlayedCluster(Protocol):
-    """The programs of a cluster, and what the settings have to say of it."""
+    """A simulated cluster: its settings, and the variables that lead to its programs."""
 
     def settings(self, **keys: object) -> str:
-        """The section of the settings file."""
+        """Return the cluster section of a settings file, with these keys."""
         ...
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The gate's variables with this cluster in them."""
+        """Return the gate's variables, with access to this cluster."""
         ...
 
 
 class ClusterBench(Bench):
-    """Calls whose runs go to a played cluster."""
+    """A project whose gate calls run on a simulated cluster."""
 
     whole = True
     priced = False
@@ -44,17 +44,17 @@ class ClusterBench(Bench):
         project.write("train.py", WITH_RANKS)
 
     def settings(self, **keys: object) -> None:
-        """Commit settings with these keys of the section."""
+        """Commit settings with these keys of the cluster section."""
         self.project.write("repro-gate.yml", SETTINGS + self.cluster.settings(**keys))
         self.project.commit()
 
     def adapters(self) -> Adapters:
-        """The real ones, of a gate that has secrets in its variables."""
+        """Return the real adapters of a gate that has secrets in its variables."""
         own = {**os.environ, "GITHUB_TOKEN": SECRET, "REPRO_GATE_PASSPHRASE": SECRET}
         variables = self.cluster.variables(own)
         top = self.project.path
         return build_adapters(FILES, top, QuietProgress(), StopSignals(), variables)
 
     def gate(self, **options: object) -> Gated:
-        """One call."""
+        """Make one gate call."""
         return gate_call(self.request(**options), self.adapters())

@@ -1,4 +1,4 @@
-"""The metrics of a run of played files, by the settings that ask for them."""
+"""The metrics that the gate collects from a made-up run, under given settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gate.system.files.files import LocalFiles
 
 
 def collected_names(harness: HarnessFolder, metrics: MetricsSettings) -> list[str]:
-    """What is read of a run whose work folder is the one that holds the harness's."""
+    """Return the names of the collected metrics; the work folder contains the harness's folder."""
     evidence = collect_run(
         files=LocalFiles(),
         run=record_of(),

@@ -1,4 +1,4 @@
-"""What a test of a command sees."""
+"""Helpers for tests of commands: their result, and work that is done once per test run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scenes import baseline_of, scene
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What a command answered."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -25,7 +25,7 @@ Run = Callable[..., Ended]
 
 
 def record(project: Project, run: Run, *words: str) -> None:
-    """`baseline record` with these words, once a test run for a commit; nothing is committed."""
+    """Run `baseline record`, once per test run and commit; nothing is committed."""
 
     def recorded(folder: Path) -> None:
         ended = run("baseline", "record", "-q", *words)
@@ -53,7 +53,8 @@ def played_once(name: str, project: Project, make: Callable[[], object]) -> None
 
     held = scene(name, made)
     if not done:
-        # the folder itself stays: the test stands in it, and git's own files cannot be written over
+        # Keep the folder itself, because it is the test's current folder. Remove its content first,
+        # because git's object files are read-only and cannot be overwritten.
         for path in project.path.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(held, place, symlinks=True, dirs_exist_ok=True)

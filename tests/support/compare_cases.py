@@ -1,4 +1,4 @@
-"""Two compared commits without a process: runs of base and head, and their document."""
+"""Compared commits without any process: runs of base and head, and their document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BASE = "b" * 40
 
 
 def request_of(**sections: object) -> GateRequest:
-    """A request about base and head under settings with these sections."""
+    """Return a request about base and head, under settings with these sections."""
     return GateRequest(
         top=Path("/nowhere"),
         project=".",
@@ -30,7 +30,7 @@ def request_of(**sections: object) -> GateRequest:
 
 
 def run_of(commit: Commit, mode: RunMode, number: int, **changes: object) -> RunEvidence:
-    """A run as the plan labels it; `changes` go to `evidence_of`."""
+    """Return a run with the label that the plan gives it; `changes` go to `evidence_of`."""
     kind = {Commit.BASE: "base", Commit.HEAD: mode.value}[commit]
     kind += "-default" if (commit, mode) == (Commit.BASE, RunMode.DEFAULT) else ""
     run = evidence_of(f"{kind}-{number}", **changes)  # type: ignore[arg-type] # by name
@@ -46,7 +46,7 @@ def compared_of(
     request: GateRequest | None = None,
     other: RunEvidence | None = None,
 ) -> Compared:
-    """Two commits whose runs all are as `base` and `head` say, but for one `other` in its place."""
+    """Compare two commits whose runs are as `base` and `head` say; `other` replaces one run."""
     runs = [
         run_of(commit, mode, number, **(changes or {}))
         for number in range(1, rounds + 1)

@@ -1,4 +1,4 @@
-"""Fetching as the gate does it, into a cache of the test, with everything that was shown kept."""
+"""Fetch data as the gate does, into a cache of the test, and record all progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = RetryPolicy(timeout_seconds=20.0, backoff_seconds=0.001, sleep=lambda _:
 
 @dataclass
 class Shown:
-    """The port `Progress`, keeping what it was told."""
+    """Implements the port `Progress` and records its calls."""
 
     steps: list[str] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Shown:
 
 @dataclass
 class DataBench:
-    """A clone at `root/clone`, a cache at `root/cache`."""
+    """A bench with its clone at `root/clone` and its cache at `root/cache`."""
 
     root: Path
     environment: dict[str, str]
@@ -64,7 +64,7 @@ class DataBench:
         dvc_config: bytes = b"",
         **settings: object,
     ) -> LocalData:
-        """A gate's own; closed with the bench."""
+        """Return the gate's data access, which is closed with the bench."""
         fetch = FetchSettings.model_validate({"cache": str(self.cache), **settings})
         tools = Tools(processes=LocalProcesses(), progress=self.shown, environment=self.environment)
         sources = FetchSources(
@@ -78,20 +78,20 @@ class DataBench:
         return made
 
     def one(self, source: dict[str, object], **settings: object) -> FetchedData:
-        """The one data set of a path or a url."""
+        """Fetch the only data set of a path or a URL."""
         entry = DataSource.model_validate(source, strict=False)
         (found,) = self.data(**settings).fetch(entry, ())  # type: ignore[arg-type] # by name
         return found
 
     def dvc(self, path: str, *, stage: str | None = None, **options: object) -> FetchedData:
-        """The one output of a `.dvc` file of the clone."""
+        """Fetch the only output of a `.dvc` file of the clone."""
         (found,) = self.dvc_all(path, stage=stage, **options)
         return found
 
     def dvc_all(
         self, path: str, *, stage: str | None = None, **options: object
     ) -> tuple[FetchedData, ...]:
-        """All outputs of a `.dvc` file or a `dvc.lock` of the clone."""
+        """Fetch all outputs of a `.dvc` file or a `dvc.lock` of the clone."""
         entry = DataSource(dvc=path, stage=stage)
         file = PointerFile(name=entry.label, kind=DataKind.DVC, path=path, stage=stage or "")
         pointers = read_dvc(file, (self.clone / path).read_bytes())
@@ -100,7 +100,7 @@ class DataBench:
         return data.fetch(entry, pointers)
 
     def lfs_pointers(self, commit: dict[str, bytes]) -> DataPointers:
-        """What the files of a commit point to, by their paths."""
+        """Return the data to which a commit's files point; `commit` maps paths to contents."""
         found = (
             read_lfs(PointerFile(name="*.bin", kind=DataKind.LFS, path=path), text)
             for path, text in commit.items()
@@ -108,7 +108,7 @@ class DataBench:
         return tuple(pointer for pointer in found if pointer is not None)
 
     def left_on_the_way(self) -> list[str]:
-        """What lies in the cache and is not whole."""
+        """Return the names of incomplete files in the cache."""
         return sorted(path.name for path in (self.cache / "fetching").rglob("*"))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Data sets as a gate would have listed them, made of names and bytes."""
+"""Data sets as the gate would list them, made from names and bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gate.text.untrusted_text import name_bytes
 
 
 def listing_of(files: Mapping[str, bytes]) -> Listing:
-    """What is listed of a folder with these files."""
+    """Return the listing of a folder with these files."""
     rows = (
         ListedFile(name, len(content), sha256(content).hexdigest(), (0, 0, 0, 0))
         for name, content in files.items()
@@ -31,7 +31,7 @@ def set_of(
     kind: DataKind = DataKind.PATH,
     mean: float | None = None,
 ) -> DataSet:
-    """A data set with these files; with a `mean`, that of a column of theirs."""
+    """Return a data set with these files, and with statistics if a column's `mean` is given."""
     place = "" if kind is DataKind.PATH else name
     fetched = FetchedData(
         name=name, kind=kind, origin=f"/srv/{name}", place=place, source=Path("/srv") / name
@@ -46,7 +46,7 @@ def set_of(
 
 
 def many_files(count: int, *, changed: int = 0) -> dict[str, bytes]:
-    """`a/0000.npy` and so on; the first `changed` of them have another content."""
+    """Return files `a/0000.npy` and so on; the first `changed` of them have different content."""
     return {
         f"a/{number:04}.npy": b"new" if number < changed else b"%d" % number
         for number in range(count)

@@ -1,4 +1,4 @@
-"""Folders of files for declared data, and their digest as coreutils make it."""
+"""Folders with declared data, and their digest as coreutils compute it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ ODD_NAMES = (b"a", b"a b", b"a\nb", b"a\\b", b"\\n", b"\xff\xfe", b"-x", "ö".en
 
 
 def folder_of(path: Path, files: Mapping[bytes, bytes]) -> Path:
-    """Write files by their names relative to `path`, all of a time long ago; the path."""
+    """Write files below `path` with an old modification time, and return `path`."""
     for name, data in files.items():
         target = os.path.join(os.fsencode(path), name)  # noqa: PTH118 - names of any bytes
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
         with open(target, "wb") as file:  # noqa: PTH123
             file.write(data)
-        # a test may change the file within the same tick of the disk's clock
+        # old, because a test may change the file within one tick of the file system's clock
         os.utime(target, ns=(1, 1))
     return path
 
 
 def coreutils_listing(path: Path) -> bytes:
-    """What the command of docs/data.md prints in a folder."""
+    """Return what the command of docs/data.md prints in a folder."""
     return subprocess.run(
         ["/bin/sh", "-c", COMMAND], cwd=path, check=True, stdout=subprocess.PIPE
     ).stdout
 
 
 def listing_of(contents: Mapping[str, str], verify: Verify = Verify.FULL) -> Listing:
-    """A listing of files by name and content, as if they were on a disk."""
+    """Return the listing of files with these names and contents, as if they were on a disk."""
     files = (
         ListedFile(name, len(text), hashlib.sha256(text.encode()).hexdigest(), (1, 2, 3, 4))
         for name, text in contents.items()
@@ -46,5 +46,5 @@ def listing_of(contents: Mapping[str, str], verify: Verify = Verify.FULL) -> Lis
 
 
 def fetched(name: str = "mini") -> FetchedData:
-    """A data set that lies at a path of the machine."""
+    """Return a data set at a path of this machine."""
     return FetchedData(name=name, kind=DataKind.PATH, origin=f"/srv/{name}")

@@ -1,10 +1,10 @@
-"""A played training whose losses stand in declared data, and a command that prepares it."""
+"""A played training that reads its losses from declared data, and a command that prepares it."""
 
 from __future__ import annotations
 
 from played_training import SCRIPT
 
-# the losses are what stands in the declared file
+# the losses are the content of the declared file
 READS = SCRIPT.replace(
     'losses = [float(text) for text in play["losses"]]\n',
     'place = pathlib.Path(os.environ["REPRO_GATE_DATA"])\n'

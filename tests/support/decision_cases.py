@@ -1,4 +1,4 @@
-"""Facts that the decision table is asked about, made of short runs."""
+"""Facts for the decision table, made from short runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def compare(expected: RunEvidence, observed: RunEvidence, settings: GateSettings
 
 
 def with_head(content: bytes, numbers: tuple[float, ...], run: RunEvidence = RUN) -> RunEvidence:
-    """The run with a weight of 16 numbers, which are its sketch."""
+    """Return the run with a weight of 16 numbers, which are also its sketch."""
     sha256 = hashlib.sha256(content).hexdigest()
     figures = (*numbers, *map(abs, numbers), min(numbers), max(numbers))
     sketch = struct.pack("<34f", *figures).hex()

@@ -1,4 +1,4 @@
-"""Runs with fingerprints, and lines of a script that overrode something: for diagnoses."""
+"""Runs with fingerprints, and lines of a script that override settings, for diagnoses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gate.evidence.step_columns import StepDigest, StepDigests
 def with_fingerprints(
     *steps: dict[str, str], values: tuple[float, ...] = (2.5, 2.25)
 ) -> RunEvidence:
-    """A run whose step digests are given; a step without `parameters` was not observed."""
+    """Return a run with these step digests; a step without `parameters` was not observed."""
     digests = StepDigests.of(
         StepDigest(
             step=step,

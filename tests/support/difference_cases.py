@@ -1,4 +1,4 @@
-"""Two states that differ, for the page of `repro-gate diff`."""
+"""Checkpoints that differ, for the page of `repro-gate diff`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ NAME = "/optimizer/0/state/{}/momentum_buffer"
 
 
 def difference_of(leaves: int, *, left: tuple[str, ...], right: tuple[str, ...]) -> StateDifference:
-    """That many tensors of an optimizer that differ, and a value; `left` and `right` are notes."""
+    """Return a difference in `leaves` tensors of an optimizer, and in one plain value.
+
+    `left` and `right` are the notes of the two states.
+    """
     numbers = NumberDifference(
         elements=2_048, differing=1_659, first_index=(0, 1), max_absolute=0.0698, max_relative=2.0,
         relative_l2=0.333, ulp=tuple(UlpShare(share=part, distance=7**18) for part in SHARES),

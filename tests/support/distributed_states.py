@@ -23,9 +23,9 @@ Offsets = tuple[int, ...]
 
 
 def saved(folder: Path, state: dict[str, object], name: str = "dcp") -> Path:
-    """What one process saves."""
+    """Save a state with `torch.distributed.checkpoint` from one process; return the folder."""
     with warnings.catch_warnings():
-        # it says that no other ranks take part
+        # torch warns that no other ranks take part
         warnings.simplefilter("ignore")
         save(state, checkpoint_id=folder / name)
     return folder / name
@@ -34,7 +34,7 @@ def saved(folder: Path, state: dict[str, object], name: str = "dcp") -> Path:
 def in_chunks(
     folder: Path, tensor: torch.Tensor, boxes: list[tuple[Offsets, Offsets]], name: str = "dcp"
 ) -> Path:
-    """One tensor as many ranks would save it: each box (offsets, sizes) in a file of its own."""
+    """Save one tensor as many ranks would: each box (offsets, sizes) in a separate file."""
     path = folder / name
     path.mkdir()
     chunks, places = [], {}
@@ -56,7 +56,7 @@ def in_chunks(
 
 
 def altered(folder: Path, change: Callable[[Metadata], None]) -> Path:
-    """The folder after a change of its metadata."""
+    """Apply `change` to the folder's metadata, and return the folder."""
     told = pickle.loads((folder / ".metadata").read_bytes())  # noqa: S301 - written above
     change(told)
     (folder / ".metadata").write_bytes(pickle.dumps(told))

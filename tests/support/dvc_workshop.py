@@ -10,7 +10,7 @@ from git_workshop import Repository
 
 
 class DvcRepository(Repository):
-    """A git repository that DVC was initialised in; `environment` is that of every command."""
+    """A git repository with DVC; every command runs in `environment`."""
 
     def __init__(self, path: Path, remote: str) -> None:
         super().__init__(path)
@@ -35,7 +35,7 @@ class DvcRepository(Repository):
         )
 
     def add(self, path: str, content: bytes | dict[str, bytes]) -> str:
-        """A file or a folder that DVC keeps and its remote holds; answers its `.dvc` file."""
+        """Add a file or a folder to DVC and push it to the remote; return its `.dvc` file."""
         if isinstance(content, bytes):
             self.write(path, content)
         else:
@@ -47,5 +47,5 @@ class DvcRepository(Repository):
 
 
 def stored(remote: Path) -> list[Path]:
-    """The objects of a remote that is a folder."""
+    """Return the objects in a remote that is a folder."""
     return sorted(path for path in remote.rglob("*") if path.is_file())

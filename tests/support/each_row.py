@@ -25,7 +25,10 @@ SHOWN.maxstring = SHOWN.maxother = 120
 def each_row(
     names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[str] | None = None
 ) -> Callable[[Test], Test]:
-    """What `parametrize` takes: parameters, a value or a tuple for each row, and names of rows."""
+    """Decorate a test as `parametrize` does, but run all rows in one test.
+
+    The arguments are the parameters, a value or a tuple for each row, and the names of the rows.
+    """
     words = (names,) if isinstance(names, str) else names
     values = [(row,) if isinstance(names, str) else tuple(row) for row in rows]
     called = [SHOWN.repr(row) for row in values] if ids is None else list(ids)

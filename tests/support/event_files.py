@@ -16,18 +16,18 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
 def plain(value: float) -> bytes:
-    """The value of a summary as a plain float."""
+    """Return a summary's value, encoded as a plain float."""
     return varint(2 << 3 | 5) + struct.pack("<f", value)
 
 
 def event(step: int, tag: bytes, value: bytes) -> bytes:
-    """An event as writers make them: the time, the step, a summary of one value."""
+    """Return an event as writers make it: a time, a step and a summary with one value."""
     time = varint(1 << 3 | 1) + struct.pack("<d", 1.75e9)
     return time + number(2, step) + text(5, text(1, text(1, tag) + value))
 
 
 def record(data: bytes) -> bytes:
-    """A record of an event file, with its length and both checksums."""
+    """Return a record of an event file: length, data and both checksums."""
     length = struct.pack("<Q", len(data))
     return b"".join(
         (length, struct.pack("<I", masked_crc(length)), data, struct.pack("<I", masked_crc(data)))
@@ -35,7 +35,7 @@ def record(data: bytes) -> bytes:
 
 
 def history(step: int, **values: object) -> bytes:
-    """A record of one call of `run.log`, as the client writes it."""
+    """Return the record of one call of `run.log`, as the client writes it."""
     items = b"".join(
         text(1, text(2, name.encode()) + text(16, json.dumps(value).encode()))
         for name, value in {**values, "_step": step, "_timestamp": 1.75e9}.items()
@@ -44,13 +44,13 @@ def history(step: int, **values: object) -> bytes:
 
 
 def piece(kind: int, data: bytes) -> bytes:
-    """A piece of a W&B log with a checksum that fits."""
+    """Return a piece of a W&B log with a correct checksum."""
     checksum = zlib.crc32(data, zlib.crc32(bytes((kind,))))
     return struct.pack("<IHB", checksum, len(data), kind) + data
 
 
 def log(*records: bytes) -> bytes:
-    """The file: each record is cut at the ends of blocks."""
+    """Return a W&B log with these records, each split at the ends of blocks."""
     out = bytearray(HEAD)
     for data in records:
         rest, first = data, True

@@ -1,4 +1,4 @@
-"""Small, valid records for tests; each test changes the one thing that it is about."""
+"""Small, valid records for tests; each test changes the one thing that it checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTS = {"python": "3.11.7", "torch": "2.13.0", "device": "cpu", "cpu": "one", "
 
 
 def settings_of(**sections: object) -> GateSettings:
-    """Settings with the three required keys and whatever sections a test gives."""
+    """Return settings with the three required keys, and these sections."""
     train = {"command": ("python", "train.py"), "max_steps": 3}
     return GateSettings.model_validate({"version": 1, "train": train, **sections})
 
@@ -40,12 +40,12 @@ def series_of(
     name: str = "loss",
     source: MetricSource = MetricSource.HARNESS,
 ) -> MetricSeries:
-    """A float64 series from step 1 on."""
+    """Return a float64 series with a value per step, from step 1 on."""
     return MetricSeries(name=name, source=source, points=Points(enumerate(values, start=1)))
 
 
 def manifest_of(**contents: bytes) -> CheckpointManifest:
-    """One U8 vector for each name."""
+    """Return a manifest with one U8 vector for each name."""
     leaves = tuple(
         LeafDigest(name, "model", "U8", (len(data),), len(data), _leaf(data))
         for name, data in contents.items()
@@ -57,12 +57,12 @@ def _leaf(data: bytes) -> bytes:
     return hashlib.sha256(tensor_head(WHOLE, "U8", (len(data),)) + data).digest()
 
 
-# what the first word of a label stands for, where it is not a strict run
+# the mode that the first word of a label means, if that is not a strict run
 MODES = {mode.value: mode for mode in RunMode}
 
 
 def record_of(label: str = "strict-1") -> RunRecord:
-    """A run that ended well."""
+    """Return the record of a successful run."""
     return RunRecord(
         label=label,
         mode=MODES.get(label.partition("-")[0], RunMode.STRICT),
@@ -85,7 +85,7 @@ def evidence_of(
     step_seconds: tuple[float, ...] = (0.1, 0.1, 0.1),
     memory: int = 1000,
 ) -> RunEvidence:
-    """A run of as many steps as there are values."""
+    """Return the evidence of a run with as many steps as there are values."""
     return RunEvidence(
         run=record_of(label),
         metrics=(series_of(values),),
@@ -105,7 +105,7 @@ def evidence_of(
 
 
 def evidence_set_of(*runs: RunEvidence, changed_files: tuple[str, ...] = ()) -> EvidenceSet:
-    """A set of runs of one commit."""
+    """Return the evidence set of these runs, all of one commit."""
     return EvidenceSet(
         commit=COMMIT,
         base_commit=None,

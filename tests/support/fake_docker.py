@@ -1,6 +1,6 @@
-"""A container engine that contains nothing: its containers are processes of this machine.
+"""A fake container engine without isolation: its containers are processes of this machine.
 
-It speaks as `docker.APIClient` does, frames and refusals included, and remembers what was asked.
+It has the interface of `docker.APIClient`, including frames and refusals, and records its calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REFERENCE = f"team/trainer@{REGISTRY_DIGEST}"
 
 
 class EngineRefusalError(HTTPError):
-    """As docker-py raises it: a status, and the engine's own words."""
+    """The error that docker-py raises: a status, and the engine's explanation."""
 
     def __init__(self, status: int, explanation: str) -> None:
         answer = Response()
@@ -33,7 +33,7 @@ class EngineRefusalError(HTTPError):
 
 @dataclass
 class Container:
-    """One that was made; it has a process once it was started."""
+    """A container that was created; it has a process once it is started."""
 
     config: dict[str, Any]
     ours: socket.socket
@@ -44,7 +44,11 @@ class Container:
 
 @dataclass
 class FakeDocker:
-    """`images` by what they may be called; `out_of_memory` is told of every container."""
+    """The engine; `images` are known by id and reference.
+
+    If `out_of_memory` is set, every container is reported as killed for its memory. `refuses` maps
+    names of calls to the error that they raise.
+    """
 
     images: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {
@@ -63,7 +67,7 @@ class FakeDocker:
         return self
 
     def close(self) -> None:
-        """It has no connection."""
+        """Do nothing, because there is no connection."""
 
     def info(self) -> dict[str, Any]:
         self._refuse("info")
@@ -160,7 +164,7 @@ def _number(name: str) -> signal.Signals:
 
 
 def _pump(process: subprocess.Popen[bytes], stream: socket.socket) -> None:
-    """Frame what a process prints, header and data apart, as a slow engine may."""
+    """Send a process's output in frames, header and data in separate writes, as an engine may."""
     assert process.stdout is not None
     with process.stdout:
         while data := os.read(process.stdout.fileno(), 65536):

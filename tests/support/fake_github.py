@@ -1,6 +1,6 @@
-"""GitHub's API, played by a real HTTP server on this machine.
+"""A fake of GitHub's API: a real HTTP server on this machine.
 
-It keeps comments, statuses, artifacts and branches, and fails when told to:
+It stores comments, statuses, artifacts and branches, and fails on request:
 
     with FakeGitHub() as github:
         github.fail_next("POST", Failure.REFUSED)
@@ -57,9 +57,9 @@ class _State:
 
 
 class FakeGitHub:
-    """A server on a free port of this machine; `prefix` plays an Enterprise server's path.
+    """A server on a free port; `prefix` is the path of an Enterprise server's API.
 
-    `person` is whom the token belongs to; without one it is that of a job.
+    `person` is the owner of the token. Without one it is the token of a job.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class FakeGitHub:
 
     @property
     def api_url(self) -> str:
-        """What GITHUB_API_URL would say."""
+        """The API's address, as in GITHUB_API_URL."""
         return self.origin + self._state.prefix
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port."""
+        """The server's scheme, host and port."""
         return f"{self._scheme}://{self._address}:{self._server.server_port}"
 
     @property
@@ -107,7 +107,7 @@ class FakeGitHub:
 
     @property
     def comments(self) -> tuple[StoredComment, ...]:
-        """All comments that there are."""
+        """All comments, oldest first."""
         return tuple(self._state.comments)
 
     def statuses(self, commit: str) -> tuple[dict[str, str], ...]:
@@ -124,7 +124,7 @@ class FakeGitHub:
         return [request.method for request in self._state.requests]
 
     def add(self, body: str, *, author: str | None = "a-person", number: int = 7) -> StoredComment:
-        """Put a comment there, as somebody else would."""
+        """Add a comment by another author; None is a deleted account."""
         with self._state.lock:
             return _store(self._state, number, author, body)
 
@@ -139,13 +139,16 @@ class FakeGitHub:
         return self._state.branches
 
     def add_artifact(self, archive: bytes, *, run: int = 4711, name: str = "repro-gate") -> None:
-        """Put an artifact there, as a workflow would."""
+        """Add an artifact, as a workflow would upload it."""
         self.artifacts.add(StoredArtifact(run=run, name=name, archive=archive))
 
     def open_pull(
         self, *, number: int, head: str, base: str, fork: str = "o/model", into: str = "main"
     ) -> None:
-        """Put an open pull request there; the filter by branch is the client's business."""
+        """Add an open pull request.
+
+        The list ignores the filter by branch, so that tests see whether the client checks it.
+        """
         sides = {"head": (head, "side", fork), "base": (base, into, "o/model")}
         told = {
             name: {"sha": sha, "ref": ref, "repo": {"full_name": repo}}
@@ -154,7 +157,7 @@ class FakeGitHub:
         self._state.pulls.append({"number": number, **told})
 
     def fail_next(self, method: str, *failures: Failure) -> None:
-        """Let the next requests with this method fail, one after the other."""
+        """Make the next requests with this method fail, one for each failure."""
         self._state.failures.setdefault(method, deque()).extend(failures)
 
 
@@ -170,15 +173,16 @@ def _seconds(moment: str) -> float:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one connection; HTTP/1.1, so that a client can keep it open."""
+    """Answers the requests of one connection; HTTP/1.1, so that a client can keep it open."""
 
     state: _State
     protocol_version = "HTTP/1.1"
-    # one write an answer: two small ones would wait for each other on the loopback
+    # Buffer an answer into one write: with two small ones, Nagle's algorithm and delayed
+    # acknowledgements would wait for each other, even on loopback.
     wbufsize = -1
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """Stay silent: a test's output is for the test."""
+        """Log nothing into the test's output."""
 
     def do_GET(self) -> None:
         self._handle("GET")
@@ -229,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(script.status, content, headers)
 
     def _drip(self, status: int) -> None:
-        """Ten thousand bytes, one after the other, unless the client leaves."""
+        """Send ten thousand bytes one by one, until the client disconnects."""
         self.send_response(status)
         self.send_header("Content-Length", "10000")
         self.end_headers()
@@ -308,7 +312,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, content: object, headers: dict[str, str]) -> None:
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
         if "gzip" in self.headers.get("Accept-Encoding", ""):
-            # as GitHub sends it
+            # GitHub compresses answers too
             data = gzip.compress(data, 1)
             headers = {"Content-Encoding": "gzip"} | headers
         self._send(status, data, headers)

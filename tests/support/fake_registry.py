@@ -1,4 +1,4 @@
-"""A container registry for tests: manifests by digest, with or without a login, on this machine."""
+"""A fake container registry on this machine: manifests by digest, public or behind a login."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 class FakeRegistry:
-    """What is there, what of it is public, and what was asked without a token."""
+    """The registry: its manifests, which of them are public, and requests without a token."""
 
     def __init__(self) -> None:
         self.manifests: dict[str, bytes] = {}
         self.private: set[str] = set()
         self.address = ""
         self.asked: list[str] = []
-        # what one request is answered with instead: status and body
+        # planned answers, a status and a body, in place of the regular ones
         self.broken: tuple[int, bytes] | None = None
         self.challenge = 'Bearer realm="http://{address}/token",service="here",scope="{scope}"'
 
     def put(self, name: str, platforms: tuple[str, ...]) -> str:
-        """Add a list of images for these platforms; answers its name by digest."""
+        """Add an index of images for these platforms; return its name by digest."""
         manifests = [
             {
                 "digest": f"sha256:{'0' * 64}",
@@ -40,7 +40,7 @@ class FakeRegistry:
         return f"{self.address}/{name}@{digest}"
 
     def answer(self, path: str, token: str) -> tuple[int, bytes, str]:
-        """Status, body and challenge."""
+        """Return status, body and authentication challenge for a request."""
         self.asked.append(path)
         if self.broken:
             return (*self.broken, "")
@@ -60,7 +60,7 @@ class FakeRegistry:
 
 @contextmanager
 def registry() -> Iterator[FakeRegistry]:
-    """A registry that answers at `address` until the end of the block."""
+    """Run a registry that answers at `address` until the end of the block."""
     state = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,7 +75,7 @@ def registry() -> Iterator[FakeRegistry]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing into the test's output."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     state.address = f"127.0.0.1:{server.server_port}"

@@ -1,6 +1,7 @@
-"""What a keyless seal asks for, played by a real HTTP server: the runner's tokens, Fulcio, Rekor.
+"""A fake of the services behind a keyless seal: the runner's token endpoint, Fulcio and Rekor.
 
-Each checks what it is asked, and refuses what the real one refuses:
+A real HTTP server on this machine. Each service checks its requests, and refuses what the real one
+refuses:
 
     with FakeSigstore() as sigstore:
         sigstore.fail_next("/api/v2/signingCert", Fault(status=503))
@@ -48,9 +49,10 @@ Change = Callable[[Json], object]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """What one request is answered in place of the truth.
+    """A planned answer to one request, in place of the real one.
 
-    `first` carries the request out before: its answer gets lost. `silent_seconds` pass before it.
+    With `first` the request is carried out before, as if only its answer were lost. The server
+    waits `silent_seconds` before it answers.
     """
 
     status: int = 200
@@ -73,7 +75,7 @@ class _State:
 
 
 class FakeSigstore:
-    """All three services on a free port of this machine; `authority` and `log` may be changed."""
+    """All three services on one free port; tests may change `authority` and `log`."""
 
     def __init__(self) -> None:
         now = int(time.time())
@@ -104,22 +106,22 @@ class FakeSigstore:
 
     @property
     def url(self) -> str:
-        """Where all of them are."""
+        """The address of all three services."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def authority(self) -> Authority:
-        """Who certifies."""
+        """The certificate authority."""
         return self._state.authority
 
     @property
     def log(self) -> Log:
-        """The log of seals."""
+        """The transparency log."""
         return self._state.log
 
     @property
     def claims(self) -> Json:
-        """What the next token says."""
+        """The claims of the next identity token; tests may change them."""
         return self._state.claims
 
     @property
@@ -129,17 +131,17 @@ class FakeSigstore:
 
     @property
     def tokens(self) -> list[str]:
-        """The identity tokens that were given."""
+        """The identity tokens that were issued so far."""
         return self._state.tokens
 
     def settings(self, **more: object) -> SigningSettings:
-        """The settings that lead here."""
+        """The signing settings with the addresses of these services."""
         return SigningSettings.model_validate(
             {"fulcio_url": self.url, "rekor_url": self.url, **more}
         )
 
     def variables(self) -> dict[str, str]:
-        """What the runner tells a job with `id-token: write`."""
+        """The variables that the runner sets in a job with `id-token: write`."""
         return {
             "ACTIONS_ID_TOKEN_REQUEST_URL": f"{self.url}{TOKENS_PATH}?api-version=2.0",
             "ACTIONS_ID_TOKEN_REQUEST_TOKEN": REQUEST_TOKEN,
@@ -147,21 +149,21 @@ class FakeSigstore:
         }
 
     def request(self) -> IdentityRequest:
-        """The same as a record."""
+        """The same facts as the gate's record."""
         url = self.variables()["ACTIONS_ID_TOKEN_REQUEST_URL"]
         return IdentityRequest(url=url, token=REQUEST_TOKEN, server_url=SERVER)
 
     def fail_next(self, path: str, *faults: Fault) -> None:
-        """Answer the next requests for a path with these."""
+        """Answer the next requests for a path with these faults, one for each."""
         with self._state.lock:
             self._state.faults.setdefault(path, deque()).extend(faults)
 
     def change(self, path: str, change: Change) -> None:
-        """Change every true answer for a path."""
+        """Apply `change` to every regular answer for a path."""
         self._state.changes[path] = change
 
     def trusted_root(self) -> bytes:
-        """The document that says whom to trust here."""
+        """The trusted-root document of these services."""
         start = _time(self.authority.now - YEAR)
         root = self.authority.root.public_bytes(Encoding.DER)
         document = {
@@ -199,7 +201,7 @@ def _instance(url: str, key: Key, start: str) -> Json:
 
 
 class _RefusedError(Exception):
-    """An answer of 400 or above."""
+    """The request is refused with a status of 400 or above."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -284,7 +286,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
             request = x509.load_pem_x509_csr(base64.b64decode(str(encoded)))
         except (jwt.InvalidTokenError, ValueError) as error:
-            # the real one repeats what it was sent, too
+            # the real Fulcio repeats the token in its error too, so the gate must not show it
             raise _RefusedError(400, f"There was an error processing {token}") from error
         key = request.public_key()
         if not request.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
@@ -314,7 +316,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {uuid: answer}
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        # whoever had enough of an answer hangs up
+        # a client that has read enough disconnects
         with contextlib.suppress(OSError):
             self.send_response(status)
             for name, value in (headers or {}).items():

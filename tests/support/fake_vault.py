@@ -1,11 +1,11 @@
-"""A vault with a transit engine, over real HTTP: tokens, namespaces, versions, and wrong answers.
+"""A fake vault with a transit engine over real HTTP: tokens, namespaces, versions, wrong answers.
 
     with FakeVault() as vault:
         vault.add("gate", ec.generate_private_key(ec.SECP256R1()))
         vault.answer_next(status=503)
 
-Rules of the API of Vault and OpenBao: `keys/:name`, `sign/:name`, by PUT or POST; the token as
-`X-Vault-Token` or as a bearer.
+It follows the API of Vault and OpenBao: `keys/:name` and `sign/:name` by PUT or POST, with the
+token as `X-Vault-Token` or as a bearer token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Planned:
-    """An answer in place of the next one."""
+    """A planned answer in place of the next regular one."""
 
     status: int
     body: bytes
@@ -50,7 +50,7 @@ class _State:
 
 
 class FakeVault:
-    """On a free port of this machine; the engine is mounted at `transit`."""
+    """A vault on a free port of this machine; its transit engine is mounted at `transit`."""
 
     def __init__(self, *, namespace: str = "", tls: ssl.SSLContext | None = None) -> None:
         self._state = _State(namespace)
@@ -73,29 +73,29 @@ class FakeVault:
 
     @property
     def url(self) -> str:
-        """What `VAULT_ADDR` has to be."""
+        """The address, as in `VAULT_ADDR`."""
         return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment of somebody who may use it."""
+        """The environment variables of a client that may use the vault."""
         return {"VAULT_ADDR": self.url, "VAULT_TOKEN": TOKEN}
 
     @property
     def asked(self) -> list[tuple[str, Json]]:
-        """The requests that were let in, as method with path, and body."""
+        """The accepted requests, as pairs of method with path, and body."""
         return self._state.asked
 
     def add(self, name: str, *versions: Key) -> None:
-        """A key, in its versions from 1 on."""
+        """Add a key with its versions, numbered from 1."""
         self._state.keys[name] = [*self._state.keys.get(name, []), *versions]
 
     def change(self, **data: object) -> None:
-        """Put these into the data of every answer."""
+        """Replace these fields in the data of every answer."""
         self._state.changes = data
 
     def answer_next(self, *, status: int = 200, body: bytes = b"{}", location: str = "") -> None:
-        """Give this in place of the next answer."""
+        """Send this in place of the next regular answer."""
         self._state.planned.append(Planned(status, body, location))
 
 
@@ -148,11 +148,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Tests print nothing."""
+        """Log nothing into the test's output."""
 
 
 def _described(versions: list[Key]) -> Json:
-    """A key as the vault tells it: PEM for ECDSA, bare base64 for Ed25519."""
+    """Return a key as the vault describes it: PEM for ECDSA, bare base64 for Ed25519."""
     kind = "ed25519" if isinstance(versions[0], Ed25519PrivateKey) else "ecdsa-p256"
     publics = {str(number): {"public_key": _public(key)} for number, key in enumerate(versions, 1)}
     return {"type": kind, "latest_version": len(versions), "derived": False, "keys": publics}

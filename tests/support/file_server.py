@@ -1,4 +1,4 @@
-"""A real HTTP server with one file, which cuts, refuses, lies and drips as it is told."""
+"""A real HTTP server with one file, which can cut, refuse, falsify or delay its answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing into the test's output."""
 
     def do_GET(self) -> None:
         server = self.server_of_test
@@ -66,7 +66,7 @@ class Answer(BaseHTTPRequestHandler):
         self.end_headers()
 
     def serve(self, content: bytes, *, most: int | None = None) -> None:
-        """The file from where it was asked for, cut after `most` bytes."""
+        """Send the requested range of the file, cut after `most` bytes."""
         server = self.server_of_test
         found = _FIRST.match(self.headers.get("Range", ""))
         same = self.headers.get("If-Range", server.tag) == server.tag
@@ -84,27 +84,27 @@ Behaviour = Callable[[Answer], None]
 
 
 def whole(answer: Answer) -> None:
-    """What was asked for."""
+    """Send what was requested."""
     answer.serve(answer.server_of_test.content)
 
 
 def cut_after(size: int) -> Behaviour:
-    """The connection ends in the middle."""
+    """Return a behaviour that ends the connection after `size` bytes."""
     return lambda answer: answer.serve(answer.server_of_test.content, most=size)
 
 
 def with_bytes(content: bytes) -> Behaviour:
-    """Other content."""
+    """Return a behaviour that sends other content."""
     return lambda answer: answer.serve(content)
 
 
 def status(number: int, **headers: str) -> Behaviour:
-    """No file, but a status."""
+    """Return a behaviour that sends a status instead of the file."""
     return lambda answer: answer.begin(number, 0, **headers)
 
 
 def of_unknown_length(content: bytes) -> Behaviour:
-    """Until the connection ends."""
+    """Return a behaviour that sends no length, so that the content ends with the connection."""
 
     def behaviour(answer: Answer) -> None:
         answer.begin(200, None)

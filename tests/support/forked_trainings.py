@@ -37,14 +37,14 @@ def _forkable(request: ProcessRequest) -> bool:
 
 
 def _forked(request: ProcessRequest) -> Left:
-    """Run a training in a fork, without the time limit of its request."""
+    """Run a training in a fork; the time limit of its request is not applied."""
     ended = run_forked(request.workdir, request.argv[1:], request.env)
     output = (ended.stdout + ended.stderr).encode()
     return Left(ended.code, output, len(output))
 
 
 class ForkedGroup(GroupAtOnce):
-    """Processes of a turn, some of them forks."""
+    """The processes of a turn, some of them forks."""
 
     def start(self, request: ProcessRequest, on_line: OnLine) -> StartedProcess:
         if not _forkable(request):
@@ -55,7 +55,10 @@ class ForkedGroup(GroupAtOnce):
 
 @dataclass(frozen=True)
 class ForkedTrainings(TrainingsAtOnce):
-    """The real processes, but for trainings that can be forked; `forks` are those of all groups."""
+    """The real processes, except that trainings are forked where possible.
+
+    `forks` has the forks of all groups.
+    """
 
     forks: list[RunAtOnce] = field(default_factory=list)
 
@@ -69,17 +72,17 @@ class ForkedTrainings(TrainingsAtOnce):
 
 
 def _one_lane(_isolation: Isolation, _number: int) -> tuple[Credentials | None, ...]:
-    # a fork shares the view of whoever forks: two of one turn would see one folder
+    # a fork shares its parent's view of the file system: two forks of a turn would see one folder
     raise RunError("forks go one after the other", hint="")
 
 
 def with_forks(adapters: Adapters) -> Adapters:
-    """The same adapters with trainings that are forks, one after the other."""
+    """Return the same adapters, with trainings forked one after the other."""
     return replace(adapters, processes=ForkedTrainings(adapters.processes), beside=_one_lane)
 
 
 class ForkedBench(Bench):
-    """A project whose trainings are forks wherever that makes no difference to them."""
+    """A project whose trainings are forked wherever that makes no difference to them."""
 
     alike = True
 

@@ -1,4 +1,7 @@
-"""What `make fuzz` feeds with bytes: each target may raise a `GateError` and nothing else."""
+"""The targets of `make fuzz`: functions that read bytes and may raise only `GateError`.
+
+Each target covers one reader of untrusted bytes. `seeds` gives the inputs that are mutated.
+"""
 
 from __future__ import annotations
 
@@ -83,14 +86,14 @@ Target = Callable[[bytes], object]
 
 
 def read_any_pickle(data: bytes) -> None:
-    """The interpreter, the walk over what it made, and the bytes of each value."""
+    """Interpret a pickle, walk over the result, and take the bytes of each plain value."""
     for path, node in leaves(read_pickle(data)):
         if not isinstance(node, TensorNode | StorageNode):
             value_leaf(path, node)
 
 
 def read_any_archive(data: bytes) -> None:
-    """Zip records, the torch archive in them, and the digest."""
+    """Read zip records and the torch archive in them, and digest it."""
     with _opened(data) as file:
         digest_state(
             read_torch_archive(file, read_zip_records(file)), threads=1, max_bytes=MAX_STATE_BYTES
@@ -98,18 +101,18 @@ def read_any_archive(data: bytes) -> None:
 
 
 def read_any_safetensors(data: bytes) -> None:
-    """The header, and the digest of what it describes."""
+    """Read a safetensors header, and digest what it describes."""
     with _opened(data) as file:
         digest_state(read_safetensors(file), threads=1, max_bytes=MAX_STATE_BYTES)
 
 
 def read_any_json(data: bytes) -> None:
-    """The strict JSON that headers and documents go through."""
+    """Parse JSON with the strict parser that headers and documents use."""
     parse_json(data, "fuzz")
 
 
 def read_any_state(data: bytes) -> None:
-    """Any file, told by its content."""
+    """Read a file whose format is detected from its content, and digest it."""
     with (
         _written(data) as path,
         open_state(LocalFiles(), path, "fuzz", max_bytes=MAX_FILE_BYTES) as content,
@@ -118,19 +121,22 @@ def read_any_state(data: bytes) -> None:
 
 
 def read_any_settings(data: bytes) -> None:
-    """The settings of a pull request, and what it changes in them."""
+    """Read the settings of a pull request, and compare them with the base's."""
     settings_changes("fuzz", MINIMAL_FILE.encode(), data)
     parse_settings(data, "fuzz")
 
 
 def read_brought_settings(data: bytes) -> None:
-    """The settings of a pull request whose base has none: what passes asks for nothing outside."""
+    """Read the settings of a pull request whose base has none.
+
+    Settings that are accepted must reach nothing outside of the checkout.
+    """
     settings = parse_settings(data, "fuzz")
     try:
         refuse_reach(settings, "fuzz")
     except SettingsError:
         return
-    # asked here one by one, and not by the table that refuses
+    # listed here again instead of using the table that refuses, which may itself lack an entry
     apart, plain = settings.isolation, IsolationSettings()
     assert not (*settings.train.pass_env, *settings.data, *settings.policy.images)
     assert settings.fetch == FetchSettings()
@@ -142,28 +148,31 @@ def read_brought_settings(data: bytes) -> None:
 
 
 def read_any_baseline(data: bytes) -> None:
-    """An entry in the baseline of a pull request, and what it changes in it."""
-    # under its own name, as another is refused before anything is compared
+    """Read an entry that a pull request adds to the baseline, and compare it with the base's."""
+    # under its right name, since a wrong one is refused before anything is compared
     folder = {entry_name(read_entry(data, "fuzz")): data}
     baseline_changes("fuzz", {}, folder)
     read_entries(folder, "fuzz")
 
 
 def read_any_keys(data: bytes) -> None:
-    """The trusted keys of a pull request."""
+    """Read the trusted keys and the trusted root of a pull request, and compare them."""
     key_changes("fuzz", None, data)
     root_changes("fuzz", None, data)
 
 
 def read_any_lock(data: bytes) -> None:
-    """The lock files of a pull request; what is none is a problem in words."""
+    """Read a lock file of each kind; an invalid one must give a printable problem, not an error."""
     for name in LOCK_NAMES:
         lock = read_lock(name, data)
         assert lock.problem.isprintable()
 
 
 def read_any_requirements(data: bytes) -> None:
-    """What of a pull request's requirements may be installed; it is written anew, word by word."""
+    """Read a pull request's requirements, and check each line that pip would get.
+
+    Lines are rebuilt from parsed words, so no option, path or URL of the input may be left.
+    """
     for package in read_pinned("fuzz", data):
         words = package.line.split(" ")
         assert package.line.isprintable()
@@ -174,7 +183,7 @@ def read_any_requirements(data: bytes) -> None:
 
 
 def read_any_data(data: bytes) -> None:
-    """A data set's file, as each format in turn; what is none has no statistics."""
+    """Read a file as each data format in turn; a file of another format gives no statistics."""
     with _written(data) as path:
         for suffix in FORMATS:
             data_statistics(
@@ -183,42 +192,45 @@ def read_any_data(data: bytes) -> None:
 
 
 def read_any_pointer(data: bytes) -> None:
-    """Pointers to data: a `.dvc` file, a `dvc.lock`, a pointer of Git LFS."""
+    """Read the bytes as each kind of pointer: a `.dvc` file, a `dvc.lock`, Git LFS."""
     for file in POINTER_FILES:
-        # each on its own: a fault in one is no reason not to read the next
+        # suppressed separately: bytes that are no valid `.dvc` file may be a valid LFS pointer
         with suppress(DataError):
             read_pointers((file,), lambda _: data)
 
 
 def read_any_seal(data: bytes) -> None:
-    """A seal of either kind, and the statement in it, as if its signature held."""
+    """Read a seal of either kind, and its statement as if the signature were valid."""
     seal = SealFile(name="fuzz", content=data)
-    # most seals are of the other kind, which is a refusal
+    # a seal of the other kind is refused here, and is read below
     with suppress(AttestationError):
         read_identity_bundle(seal)
     read_any_statement(read_envelope(seal).payload)
 
 
 def read_any_statement(data: bytes) -> None:
-    """What a trusted key may have signed: each statement by its own reader."""
+    """Read a payload, as a trusted key may have signed it, with the reader for its kind."""
     kind = opened_seal(SealFile(name="fuzz", content=b""), PAYLOAD_TYPE, data, "").kind
     if kind is StatementKind.VERDICT:
         read_statement(data)
     elif kind is StatementKind.PROVENANCE:
         read_provenance(data)
     else:
-        # no package holds these files
+        # the files of the statement are in no package, so the check always refuses it in the end
         with suppress(AttestationError):
             check_model_statement(data, ModelFolder(name="model", files=()))
 
 
 def read_any_package(data: bytes) -> None:
-    """A package, before anything is known of its bytes."""
+    """Read a package's archive, before any digest is checked."""
     read_archive(io.BytesIO(data), size_bytes=len(data), keep=KEPT_MEMBERS)
 
 
 def write_any_way(data: bytes) -> None:
-    """Links that a commit brings, a line each as `name=destination`; then a path to write to."""
+    """Write through symbolic links of a hostile commit; nothing outside the clone may change.
+
+    The input has a line `name=destination` for each link, and then the path to write to.
+    """
     *links, way = data.decode("utf-8", "surrogateescape").split("\n")[:20]
     with tempfile.TemporaryDirectory() as name:
         top, home = Path(name) / "clone", Path(name) / "home"
@@ -228,10 +240,10 @@ def write_any_way(data: bytes) -> None:
         for line in links:
             place, _, destination = line.partition("=")
             made = top / _below(place)
-            # never to a folder of this machine's
+            # absolute links lead into the test's folder, never to a folder of this machine
             begin = name if destination[:1] == "/" else made.parent
             leads = Path(os.path.normpath(f"{begin}/{destination}"))
-            # what has no name, or lies below another link, is no link of this commit
+            # git cannot commit a link without a name or below another link, so these are skipped
             with suppress(OSError, ValueError):
                 if leads.is_relative_to(name) and made.parent.resolve().is_relative_to(top):
                     made.parent.mkdir(parents=True, exist_ok=True)
@@ -252,7 +264,7 @@ def write_any_way(data: bytes) -> None:
 
 
 def _below(path: str) -> str:
-    """A path that begins in the checkout and does not leave it by its own words."""
+    """Return the path without `..` and empty parts, so that only links can lead outside."""
     parts = [part for part in path.replace("\0", "").split("/") if part not in {"", ".", ".."}]
     return "/".join(parts) or "out"
 
@@ -310,7 +322,7 @@ REQUIREMENTS = (
     b"a[b, c]===1!1.0.post1+x.1 ; python_version < '3.12' and (os_name == \"nt\" or "
     b"sys_platform not in 'linux') " + SHA256 + b"\n",
 )
-# each key that reaches out, in the flow form that a mutation moves easily
+# Every key that reaches outside, in YAML's flow style, in which a mutation easily moves it.
 BROUGHT = (
     MINIMAL_FILE.encode(),
     (
@@ -340,7 +352,7 @@ WRITTEN_HERE = {
 }
 DOCUMENTS = {
     "settings": ("**/repro-gate.yml", MINIMAL_FILE.encode()),
-    # no entry is small: the examples' own are the seeds
+    # there is no small valid entry, so the examples' entries are the only seeds
     "baseline": ("**/baseline/*.json", b""),
     "keys": (
         "**/trusted-keys.json",
@@ -367,7 +379,11 @@ def _opened(data: bytes) -> Iterator[UntrustedFile]:
 
 
 def seeds(target: str) -> Iterator[bytes]:
-    """The vectors, or the part of them that the target reads; for documents those of examples."""
+    """Return the inputs that are mutated for a target.
+
+    For checkpoints these are the test vectors, or the part that the target reads. For documents
+    they are the files of the examples.
+    """
     if target in WRITTEN_HERE:
         yield from WRITTEN_HERE[target]
         return
@@ -387,7 +403,7 @@ def seeds(target: str) -> Iterator[bytes]:
         if target == "json":
             yield data[8 : 8 + int.from_bytes(data[:8], "little")]
         else:
-            # a mutation must get past the checksums, to what reads the bytes
+            # without checksums, or a mutation would be refused before the reader sees it
             yield _pickle_in(path) if target == "pickle" else without_checksums(data)
 
 

@@ -23,7 +23,7 @@ from gate.evidence.wandb_runs import wandb_metrics
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.files import LocalFiles
 
-# between the records of an input
+# separates the records of an input
 BREAK = b"\n--\n"
 # of a piece of W&B's log
 MOST = 2**15
@@ -31,38 +31,38 @@ PATTERN = r"step (?P<step>\d+) loss (?P<loss>\S+)"
 
 
 def read_any_events(data: bytes) -> None:
-    """The records of a TensorBoard file."""
+    """Read the records of a TensorBoard event file."""
     content = b"".join(map(record, data.split(BREAK)))
     with _written(content, "events.out.tfevents.1.x") as folder:
         tensorboard_series(LocalFiles(), folder, "runs", ("*",))
 
 
 def read_any_wandb(data: bytes) -> None:
-    """The records of an offline run of W&B."""
+    """Read the records of an offline run of Weights & Biases."""
     content = HEAD + b"".join(piece(FULL, part) for part in data.split(BREAK) if len(part) < MOST)
     with _written(content, "offline-run-20261126_154251-82alu6jm/run-82alu6jm.wandb") as folder:
         wandb_metrics(LocalFiles(), folder, "wandb", ("*",))
 
 
 def read_any_trackio(data: bytes) -> None:
-    """The lines of a run of trackio."""
+    """Read the lines of a trackio run."""
     with _written(data, "inbox/0/00000000.jsonl") as folder:
         trackio_metrics(LocalFiles(), folder, "trackio", ("*",))
 
 
 def read_any_metrics(data: bytes) -> None:
-    """The lines of a metrics file."""
+    """Read the lines of a metrics file."""
     with _written(data, "m.jsonl") as folder:
         file_metrics(LocalFiles(), folder / "m.jsonl", "m.jsonl")
 
 
 def read_any_output(data: bytes) -> None:
-    """What a training prints."""
+    """Read metrics from a training's output."""
     output_metrics(PATTERN, data)
 
 
 def read_any_harness_file(data: bytes) -> None:
-    """A run that went well, but for one file: its name in the first line, and what is in it."""
+    """Read a successful run with one hostile file: the input is its name, a newline, content."""
     words, _, content = data.partition(b"\n")
     name = Path(words.decode("utf-8", "replace").replace("\0", "")).name or "x"
     with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +91,7 @@ def _written(content: bytes, path: str) -> Iterator[Path]:
 
 
 def event_seeds() -> Iterator[bytes]:
-    """Two losses."""
+    """Return an event file with two losses."""
     yield BREAK.join(event(step, b"loss", plain(0.5)) for step in (1, 2))
 
 
@@ -107,18 +107,18 @@ def trackio_seeds() -> Iterator[bytes]:
 
 
 def metric_seeds() -> Iterator[bytes]:
-    """Flat lines, and nested ones."""
+    """Return metrics files with flat lines, and with nested ones."""
     yield b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 1e-3}\n'
     yield b'{"step": 1, "eval": {"loss": 0.5, "per_class": [1, 2]}, "acc": "0.93"}\n'
 
 
 def output_seeds() -> Iterator[bytes]:
-    """Lines that the pattern matches."""
+    """Return output with lines that the pattern matches."""
     yield b"step 1 loss 0.5\nother\nstep 2 loss 0.25\n"
 
 
 def harness_seeds() -> Iterator[bytes]:
-    """Each file that a harness may write."""
+    """Return an input for each kind of file that a harness may write."""
     with tempfile.TemporaryDirectory() as name:
         harness = HarnessFolder(path=Path(name))
         harness.whole()

@@ -27,12 +27,12 @@ FILES = LocalFiles()
 
 
 def gate_call(request: GateRequest, adapters: Adapters) -> Gated:
-    """A gate call, with the lines of the change as it is delivered with."""
+    """Make a gate call, including the changed lines that a delivered verdict has."""
     return gate(request, adapters, lines_of_the_change(request, adapters.git))
 
 
 def adapters_at(top: Path) -> Adapters:
-    """The real ones; what reads is started once a worker."""
+    """Return the real adapters, with the reading process started once per test worker."""
     built = build_adapters(FILES, top, QuietProgress(), StopSignals(), dict(os.environ))
     return replace(built, answering=kept(built.answering))
 
@@ -73,9 +73,9 @@ class Bench:
         return gate_call(request, self.adapters())
 
     def record(self) -> str:
-        """Commit the baseline, recorded once a test run for a commit."""
+        """Commit the baseline, which is recorded once per test run and commit."""
         folder = self.project.path / Path(self.config).parent / FOLDER
-        # a bench that changes how it is called records for itself
+        # a subclass that changes the request or the adapters must record its own baseline
         own = (type(self).request, type(self).adapters)
         plain = self.alike or own == (Bench.request, Bench.adapters)
         if not (plain and baseline_of(self.project, self.config, "recorded", self._record)):

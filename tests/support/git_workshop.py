@@ -1,4 +1,4 @@
-"""A real git repository that a test fills as it likes, sound or forged."""
+"""A real git repository that a test fills, with valid or with forged objects."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ IDENTITY = {
     "GIT_AUTHOR_EMAIL": "ada@example.org",
     "GIT_COMMITTER_NAME": "Ada",
     "GIT_COMMITTER_EMAIL": "ada@example.org",
-    # equal contents are one commit, in every test: see `scenes.py`
+    # fixed dates, so that equal contents give the same commit in every test: see `scenes.py`
     "GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z",
     "GIT_COMMITTER_DATE": "2026-01-02T03:04:05Z",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
-    # after a commit git would start itself twice, to see whether there is something to tidy up
+    # without these, git would start itself twice after a commit to look for maintenance work
     "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "gc.auto",
     "GIT_CONFIG_VALUE_0": "0",
@@ -33,16 +33,16 @@ IDENTITY = {
 
 
 class Repository:
-    """A repository to prepare; what is tested reads it through the edge."""
+    """A repository that a test prepares; the code under test reads it through `gate/system/git`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir()
-        # without a template: no examples of hooks, which each copy of it would take along
+        # without a template, because its example hooks would be copied with every repository
         self.git("init", "-q", "--template=", "-b", "main")
 
     def git(self, *arguments: str, stdin: bytes = b"") -> str:
-        # it may belong to the runner's account, as a checkout leaves it
+        # the repository may belong to the runner's account, as after a checkout
         here = ("-C", str(self.path), "-c", f"safe.directory={self.path}")
         done = subprocess.run(
             ("git", *here, *arguments),  # noqa: S607 - the PATH of the tests
@@ -76,7 +76,7 @@ class Repository:
         return ""
 
     def forged(self, *rows: tuple[str, bytes, str]) -> str:
-        """A commit of one flat tree made of (mode, name, object), which git would refuse."""
+        """Commit a flat tree of (mode, name, object) rows, which git itself would refuse."""
         tree = b"".join(
             f"{mode} ".encode() + name + b"\0" + bytes.fromhex(blob) for mode, name, blob in rows
         )
@@ -88,12 +88,12 @@ class Repository:
 
 
 def refusal(action: Callable[..., object], *arguments: object) -> RepositoryError:
-    """The fault of the call, or of the clone, that an action must end with."""
+    """Return the error with which an action must fail because of the call or the clone."""
     return _fault(action, arguments, ExitCode.USAGE)
 
 
 def commit_fault(action: Callable[..., object], *arguments: object) -> RepositoryError:
-    """The fault of what is under test that an action must end with: the gate could not check."""
+    """Return the error with which an action must fail because of the commit under test."""
     return _fault(action, arguments, ExitCode.ERROR)
 
 

@@ -15,13 +15,13 @@ WORKFLOWS_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/workflows")
 RUNS_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/workflows/(?P<id>\d+)/runs")
 ZIP_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/artifacts/(?P<id>\d+)/zip")
 STORE_PATH = re.compile(r"/store/(?P<id>\d+)")
-# the same machine under another name, so that it is another host
+# the same machine under another name, so that clients see a different host
 STORE_HOST = "localhost"
 
 
 @dataclass(kw_only=True)
 class StoredArtifact:
-    """An artifact as the server keeps it; `size_in_bytes` is what the list says of it."""
+    """An artifact on the server; `size_in_bytes` is the size that the list of artifacts claims."""
 
     run: int
     name: str
@@ -32,7 +32,7 @@ class StoredArtifact:
 
 @dataclass
 class Artifacts:
-    """All artifacts; `store` is where the API says that they lie."""
+    """All artifacts; `store` is the address to which the API redirects downloads."""
 
     kept: dict[int, StoredArtifact] = field(default_factory=dict)
     store: str = "http://{store_host}:{port}/store/{id}"
@@ -41,11 +41,11 @@ class Artifacts:
     failed: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def add(self, artifact: StoredArtifact) -> None:
-        """Put an artifact there, under the next number."""
+        """Add an artifact with the next number."""
         self.kept[len(self.kept) + 1] = artifact
 
     def answer(self, path: str, port: str) -> tuple[int, object, dict[str, str]] | None:
-        """The API's answer to a GET, or None for another path."""
+        """Return the API's answer to a GET, or None if the path is not about artifacts."""
         listed, one = LIST_PATH.fullmatch(path), ZIP_PATH.fullmatch(path)
         if listed:
             mine = [
@@ -77,7 +77,7 @@ class Artifacts:
         return None
 
     def stored(self, host: str, path: str) -> tuple[int, bytes] | None:
-        """The store's answer, or None for a request that is not about it."""
+        """Return the store's answer, or None if the request is not for the store."""
         found = STORE_PATH.fullmatch(path)
         if found is None or host.partition(":")[0] != STORE_HOST:
             return None
@@ -85,7 +85,7 @@ class Artifacts:
 
 
 def archive_of(members: dict[str, bytes]) -> bytes:
-    """A zip archive, as actions/upload-artifact makes it."""
+    """Return a zip archive, as actions/upload-artifact makes it."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():

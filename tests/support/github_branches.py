@@ -1,4 +1,4 @@
-"""Branches and their files, as the server that plays GitHub keeps them."""
+"""Branches and their files, as the fake GitHub server stores them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ NOT_FOUND: Answer = (404, {"message": "Not Found"}, {})
 
 @dataclass
 class Branches:
-    """Refs, commits and trees by their made-up hashes; `allowed` False plays a read-only token."""
+    """Refs, commits and trees by made-up hashes; without `allowed` the token is read-only."""
 
     refs: dict[str, str] = field(default_factory=dict)
     commits: dict[str, dict[str, Any]] = field(default_factory=dict)
     trees: dict[str, dict[str, str]] = field(default_factory=dict)
     allowed: bool = True
-    # commits of somebody else's that come in between, one before each move of a branch
+    # commits by somebody else, one of which is pushed before each move of a branch: a race
     meanwhile: list[dict[str, str]] = field(default_factory=list)
 
     def files(self, branch: str) -> dict[str, str]:
-        """The files of a branch by their path."""
+        """Return the files of a branch by path."""
         return dict(self.trees[self.commits[self.refs[f"heads/{branch}"]]["tree"]])
 
     def put(self, branch: str, files: dict[str, str]) -> None:
-        """Commit files, as somebody else would."""
+        """Commit files to a branch, as somebody else would."""
         name = f"heads/{branch}"
         parents = [self.refs[name]] if name in self.refs else []
         old = self.files(branch) if parents else {}
@@ -39,7 +39,7 @@ class Branches:
         self.refs[name] = self._keep(self.commits, made)
 
     def answer(self, method: str, path: str, query: str, body: dict[str, Any]) -> Answer | None:
-        """The API's answer, or None for a request that is about no branch."""
+        """Return the API's answer, or None if the request is not about branches."""
         found = GIT_PATH.fullmatch(path)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""The real client, connected to the server that plays GitHub."""
+"""The real client, connected to the fake GitHub server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_ONCE = RetryPolicy(
 
 @dataclass
 class SleepClock:
-    """A clock that sleeping alone moves, from second 1000 on; `slept` keeps each sleep."""
+    """A clock that starts at second 1000 and moves only by sleeping; `slept` has each sleep."""
 
     slept: list[float] = field(default_factory=list)
     time: float = 1000.0

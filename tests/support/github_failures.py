@@ -1,4 +1,4 @@
-"""What can go wrong between a client and GitHub, as answers told beforehand."""
+"""The failures between a client and GitHub, as scripted answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scripted:
 
 
 class Failure(Enum):
-    """What can go wrong, as GitHub or the network does it."""
+    """The failures that a test can request, as GitHub or the network would cause them."""
 
     UNAUTHORISED = Scripted(status=401, content={"message": "Bad credentials"})
     REFUSED = Scripted(status=403, content={"message": "Resource not accessible by integration"})

@@ -1,4 +1,4 @@
-"""What the server that plays GitHub keeps."""
+"""The records of the fake GitHub server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(kw_only=True)
 class StoredComment:
-    """A comment as the server keeps it."""
+    """A comment on the server."""
 
     comment_id: int
     number: int
@@ -19,7 +19,7 @@ class StoredComment:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenRequest:
-    """A request that came in."""
+    """A request that the server received."""
 
     method: str
     path: str

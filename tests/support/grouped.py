@@ -1,4 +1,4 @@
-"""`together` for fakes that have only `run`: a process runs when it is let go."""
+"""Adds `together` to fakes that only have `run`: a process runs when it is let go."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from gate.isolation.process_request import Processes, ProcessRequest, ProcessRes
 
 
 class OneAfterTheOther:
-    """The port `TrainingProcesses` by a `run` of its own."""
+    """Implements the port `TrainingProcesses` on top of the fake's own `run`."""
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
-        """As in the port."""
+        """Run one process, as the port specifies; the fake overrides this."""
         raise NotImplementedError
 
     @contextmanager
     def together(self) -> Iterator[Group]:
-        """As in the port; no two processes ever live at the same time."""
+        """Yield a group, as the port specifies; its processes never run at the same time."""
         yield Group(self)
 
 

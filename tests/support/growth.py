@@ -1,4 +1,4 @@
-"""How the time of a reader grows with its input: by CPU time, least of several tries."""
+"""Measure how a reader's time grows with its input: CPU time, and the least of several tries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable
 
-# below this nothing is told from noise, and nobody waits for it
+# shorter times cannot be distinguished from noise, and nobody notices them
 FLOOR_SECONDS = 0.04
 MOST = 2.5
 TRIES = 40

@@ -1,4 +1,4 @@
-"""What untrusted text must not do to what GitHub, a browser, a runner or a terminal shows."""
+"""Check that untrusted text is harmless on GitHub, in a browser, a runner's log or a terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from runner_rules import commands
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 OWN_TAGS = re.compile(r"</?(details|summary|sub|code)>|<!-- repro-gate:default -->")
 OWN_LINKS = re.compile(r"\[this run\]\(https://[^)]*\)")
-# in the rest of a comment each of these would become a link or a notification
+# outside of code, GitHub would turn each of these into a link or a notification
 REFERENCE = re.compile(
     r"@\w|(?<!&)#\w|\bGH-\d|\bwww\.|://"
     r"|\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b",
     re.IGNORECASE,
 )
 FENCE = re.compile(r"^ *(`{3,})sh\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
-# a hash in a block is not linked either; a mention in one is, in e-mails
+# In a code block GitHub links no hash, but e-mails about the comment link mentions in it.
 BLOCK = re.compile(r"^ *(`{3,})[a-z]*\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`[^`\n]*`|<code>.*?</code>")
 # the page's own table of contents
@@ -27,13 +27,16 @@ OWN_PLACE = re.compile(
     r"#(content|next|diagnosis|fault|policy|glance|differences|curves|times|memory|details"
     r"|evidence)"
 )
-# attributes that are read out or shown, and never followed
+# attributes that a browser shows or reads aloud, and never follows
 SPOKEN = {"aria-label", "title"}
 ACTIVE_TAGS = {"a", "img", "iframe", "object", "embed", "form", "input", "base", "link"}
 
 
 def hidden_characters(text: str) -> set[str]:
-    """Characters that nobody sees; the break in mentions is the reports' own."""
+    """Return the invisible characters in a text.
+
+    The reports' own character that breaks mentions is not counted.
+    """
     return {
         sign
         for sign in text
@@ -42,7 +45,7 @@ def hidden_characters(text: str) -> set[str]:
 
 
 def markdown_faults(text: str) -> list[str]:
-    """What a comment or summary holds that it must not."""
+    """Return what a comment or summary contains that it must not."""
     text = OWN_LINKS.sub("", text)
     blocks = MARKDOWN.parse(text)
     tokens = [child for block in blocks for child in (block, *(block.children or []))]
@@ -50,7 +53,7 @@ def markdown_faults(text: str) -> list[str]:
     html = "".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
     tags = [tag for tag in re.findall(r"<[^>]*>", html) if not OWN_TAGS.fullmatch(tag)]
     shown = FENCE.sub("", text)
-    # a hash in the code face is not linked, and our own digests stand there
+    # GitHub links no hash inside backticks, where the reports put their digests
     plain = CODE_SPAN.sub("", BLOCK.sub("", shown))
     mentions = re.findall(r"@\w+|(?<!&)#\w+", shown)
     references = [match.group() for match in REFERENCE.finditer(plain)]
@@ -72,14 +75,14 @@ class _Tags(HTMLParser):
 
 
 def page_faults(text: str) -> list[str]:
-    """Tags and attributes of a page that could act."""
+    """Return the tags and attributes of a page that could execute or load something."""
     tags = _Tags()
     tags.feed(text)
     return [*tags.faults, *hidden_characters(text)]
 
 
 def log_faults(lines: list[str]) -> list[str]:
-    """Commands that the runner would obey, but for the annotations that the gate itself makes."""
+    """Return the commands that the runner would obey, except the gate's own annotations."""
     log = "\n".join(lines)
     own = {"error", "warning", "notice", "stop-commands"}
     return [*(name for name in commands(log) if name not in own), *hidden_characters(log)]

@@ -1,4 +1,4 @@
-"""One digest on its own, as the harness's observer makes it among others."""
+"""Compute one digest alone, as the harness's observer computes it among others."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def parameters_digest(parameters: Sequence[torch.Tensor], on_problem: Callable[[
 
 
 def polynomial_of(tensor: torch.Tensor) -> int:
-    """P of one tensor on any device, which the harness has of tensors that are not on the CPU."""
+    """Return P of one tensor on any device; the harness computes it for tensors off the CPU."""
     return polynomial([int(chunk) for chunk in chunk_sums(tensor)])

@@ -1,4 +1,4 @@
-"""Writes the files that a harness would leave, so that a test can spoil one of them."""
+"""Write the files that a harness would leave, so that a test can corrupt one of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def safetensors_of(header: object, data: bytes) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class HarnessFolder:
-    """The output folder of one run; every method writes one file of one process."""
+    """The output folder of one run; each method writes one file of one process."""
 
     path: Path
     rank: int = 0
@@ -107,7 +107,7 @@ class HarnessFolder:
         self.file("summary", ".json").write_text(json.dumps({**document, **changes}))
 
     def whole(self, **summary: object) -> None:
-        """Two steps of one process that went well."""
+        """Write all files of a successful process with two steps."""
         self.attest()
         self.steps(step_line(1), step_line(2))
         self.state()
@@ -115,7 +115,7 @@ class HarnessFolder:
 
 
 def override_line(**changes: object) -> dict[str, object]:
-    """A line of the override log: cuDNN's timing turned on at line 12 of the script."""
+    """Return a line of the override log: cuDNN's benchmark turned on at line 12 of the script."""
     return {
         "step": 3,
         "kind": "switch",
@@ -131,13 +131,13 @@ def override_line(**changes: object) -> dict[str, object]:
 
 
 def child_line(*words: str, **changes: object) -> dict[str, object]:
-    """A line about a process that was started at line 5 of the script."""
+    """Return a line about a process that line 5 of the script started."""
     line = {"words": words, "shell": False, "kept": True, "file": "train.py", "line": 5}
     return {**line, **changes}
 
 
 def source_line(**changes: object) -> dict[str, object]:
-    """A line about what the training took from its surroundings at line 7 of the script."""
+    """Return a line about a source, which line 7 of the script read."""
     return {
         "step": 2,
         "kind": "entropy",

@@ -1,4 +1,4 @@
-"""Runs a script under the real harness and collects what it left, as the gate would."""
+"""Run a script under the real harness, and collect its evidence as the gate would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = LocalFiles()
 
 
 def copy_harness(target: Path) -> Path:
-    """The folder that the launcher puts first on PYTHONPATH."""
+    """Create the folder that the launcher puts first on PYTHONPATH."""
     install_harness(LocalFiles(), target)
     return target
 
@@ -45,7 +45,7 @@ class HarnessRuns:
         checkpoint: str | None = None,
         **variables: str,
     ) -> RunEvidence:
-        """Run a script to its last step; `variables` go over those of the protocol."""
+        """Run a script to its last step; `variables` override those of the protocol."""
         place = Path(tempfile.mkdtemp(dir=self.runs))
         (place / "script.py").write_text(source, encoding="utf-8")
         (place / "out").mkdir()
@@ -61,7 +61,7 @@ class HarnessRuns:
             "REPRO_GATE_MAX_STEPS": "4",
             "REPRO_GATE_THREADS": str(threads),
             "REPRO_GATE_FILL": "0",
-            # more than any of these runs takes: every step is observed
+            # a budget that no run reaches, so that every step is observed
             "REPRO_GATE_FREE_SECONDS": "10000",
         }
         ended = run_script(place, told | variables, forked=self.forked)

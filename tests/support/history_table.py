@@ -1,4 +1,4 @@
-"""Five hundred verdicts as a table, what they count as, and how they are written to a history."""
+"""Five hundred verdicts as a table, how each indicator counts them, and how they are written."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ TOTALS: dict[Indicator, tuple[int, int]] = {
 
 
 def verdicts() -> Iterator[HistoryLine]:
-    """The 500, those of each row spread evenly over 20 days."""
+    """Return the 500 verdicts, with those of each row spread evenly over 20 days."""
     for place, (many, first, said, _) in enumerate(TABLE):
         for number in range(many):
             at = FIRST + timedelta(days=20) * number / many + timedelta(seconds=place)
@@ -93,7 +93,7 @@ def rollback(number: int, *, succeeded: bool) -> RollbackLine:
 
 
 def keep(folder: FolderStore, *lines: HistoryLine | RollbackLine) -> None:
-    """The lines as a call of `compact` leaves them: a file a day."""
+    """Write the lines as `history compact` leaves them: one file per day."""
     days: dict[str, list[HistoryLine | RollbackLine]] = {}
     for one in sorted(lines, key=lambda one: one.judged_at):
         days.setdefault(one.judged_at[:10], []).append(one)

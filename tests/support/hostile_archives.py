@@ -1,4 +1,4 @@
-"""Archives made by hand: what `torch.save` would never write, but an attacker could."""
+"""Archives written by hand, which `torch.save` would never write but an attacker could."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ STOP = b"."
 
 
 class Opcodes(bytes):
-    """Opcodes that leave one value on the stack."""
+    """Pickle opcodes that leave one value on the stack."""
 
     __slots__ = ()
 
 
 def push(value: object) -> Opcodes:
-    """The opcodes of a plain value; tuples may hold opcodes."""
+    """Return the opcodes for a plain value; tuples may contain opcodes."""
     if isinstance(value, Opcodes):
         return value
     if isinstance(value, tuple):
@@ -67,7 +67,7 @@ def pickled(value: object) -> bytes:
 def archive(
     folder: Path, pickle: bytes, extra: Mapping[str, bytes] | None = None, *, shown: str = "bad.pt"
 ) -> Path:
-    """A torch archive with one storage of 16 bytes, `data/0`, where the pickle refers to one."""
+    """Return a torch archive with one storage of 16 bytes, `data/0`."""
     members = {"bad/data.pkl": pickle, "bad/byteorder": b"little"}
     if b"storage" in pickle:
         members["bad/data/0"] = b"0123456789abcdef"
@@ -78,7 +78,7 @@ def archive(
 
 
 def without_checksums(content: bytes) -> bytes:
-    """The same archive as torch writes it after `set_crc32_options(False)`: CRC 0 everywhere."""
+    """Return the archive with CRC 0 everywhere, as torch does after `set_crc32_options(False)`."""
     changed = bytearray(content)
     start = changed.find(b"PK\x01\x02")
     while start >= 0:
@@ -88,7 +88,7 @@ def without_checksums(content: bytes) -> bytes:
 
 
 def written_again(path: Path, old: bytes, new: bytes) -> None:
-    """The archive with other bytes in its entries, and with the checksums of these bytes."""
+    """Replace bytes in the archive's entries, and update the checksums."""
     with zipfile.ZipFile(path) as before:
         members = {name: before.read(name).replace(old, new) for name in before.namelist()}
     with zipfile.ZipFile(path, "w") as target:

@@ -1,4 +1,4 @@
-"""The names that a text may use: commands with their options, keys of the settings, extras."""
+"""The names that documents may use: commands with options, keys of the settings, extras."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROGRAM_OPTIONS = frozenset(("--version", "--help", "--install-completion", "--s
 
 @cache
 def commands() -> Mapping[str, frozenset[str]]:
-    """Each command by its words, such as `keys generate`, with its options; a group has none."""
+    """Return each command, such as `keys generate`, with its options; a group has none."""
     found: dict[str, frozenset[str]] = {"": PROGRAM_OPTIONS}
     for name, module in QUICK_VERBS.items():
         found[name] = _options_in_help(module)
@@ -49,7 +49,7 @@ def _of_verb(
 
 
 def _options_in_help(module: str) -> frozenset[str]:
-    """The options of a verb that reads its own words, as its help lists them."""
+    """Return the options in the help of a verb that parses its arguments without typer."""
     shown = StringIO()
     with redirect_stdout(shown):
         try:
@@ -70,7 +70,7 @@ def setting_keys() -> Mapping[str, type[BaseModel]]:
 
 
 def section_keys() -> frozenset[str]:
-    """The keys that hold other keys."""
+    """Return the keys that contain other keys."""
     return frozenset(key.rpartition(".")[0] for key in setting_keys()) - {""}
 
 
@@ -84,7 +84,7 @@ def _keys(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseMod
 
 
 def models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """The classes of settings that a field's type names."""
+    """Return the settings classes in a field's type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) in {tuple, Union, UnionType}:
@@ -94,14 +94,14 @@ def models_in(annotation: object) -> Iterator[type[BaseModel]]:
 
 @cache
 def extras() -> frozenset[str]:
-    """What may stand in brackets behind the package's name."""
+    """Return the extras: the names that may follow the package's name in brackets."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     return frozenset(project["project"]["optional-dependencies"])
 
 
 @cache
 def extra_packages() -> frozenset[str]:
-    """What a user installs beside the gate for a way to sign or to isolate, with its version."""
+    """Return the packages, with versions, that a user installs for a way to sign or isolate."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     listed = project["project"]["optional-dependencies"]
     return frozenset(each for name in ("container", "sigstore", "pkcs11") for each in listed[name])
@@ -109,7 +109,7 @@ def extra_packages() -> frozenset[str]:
 
 @cache
 def make_targets() -> frozenset[str]:
-    """The targets of the Makefile, parts of `make gpu` included."""
+    """Return the targets of the Makefile, including the parts of `make gpu`."""
     text = (ROOT / "Makefile").read_text("utf-8")
     parts = re.search(r"^GPU_PARTS := \$\(addprefix gpu-,([^)]*)\)", text, re.MULTILINE)
     words = parts[1].replace("\\\n", " ").split() if parts else []

@@ -1,4 +1,4 @@
-"""A cluster behind kmock's emulator of the API: pods of an Indexed Job are processes here."""
+"""A cluster behind kmock's emulator of the API; pods of an Indexed Job are local processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORBIDDEN = (
 
 
 class Emulator(KubernetesEmulator):
-    """With logins, rights and label selectors, which kmock leaves out."""
+    """kmock's emulator with logins, access rights and label selectors, which kmock lacks."""
 
     forbidden: kmock.resource | None = None
 
@@ -53,13 +53,13 @@ def _refused(status: int, message: str) -> aiohttp.web.Response:
 
 
 class KubernetesCluster:
-    """The API on a port of this machine, and what a real cluster's controllers would do."""
+    """The API on a port of this machine, and a thread that acts as the cluster's controllers."""
 
     def __init__(self, folder: Path) -> None:
         self.shared, self.home = folder / "shared", folder / "home"
         self.shared.mkdir(parents=True)
         self.created: list[dict[str, Any]] = []
-        # what becomes of a pod instead of starting, by its index: its status
+        # by a pod's index: the status that it gets instead of being started
         self.instead: dict[int, dict[str, Any]] = {}
         self._pods: dict[str, list[subprocess.Popen[bytes]]] = {}
         self._stop = threading.Event()
@@ -70,12 +70,12 @@ class KubernetesCluster:
         self._log_in()
 
     def close(self) -> None:
-        """End all pods, and the API."""
+        """End all pods and the API."""
         self._stop.set()
         self._thread.join()
 
     def forbid_jobs(self) -> None:
-        """From now on the account may not create jobs."""
+        """Forbid the account to create jobs from now on."""
         self.emulator.forbidden = JOBS
 
     def _log_in(self) -> None:
@@ -131,7 +131,7 @@ class KubernetesCluster:
                 self._pods[name].append(_started(template, index, free[index]))
 
     def evict(self, index: int, words: str) -> None:
-        """A pod of the job is taken from its node, as for one with a higher priority."""
+        """Evict a pod of the job from its node, as for a pod with a higher priority."""
         for (kind, _, name), held in list(self.emulator.objects.items()):
             if kind == PODS and name.endswith(f"-{index}"):
                 condition = {"type": "DisruptionTarget", "status": "True", "message": words}
@@ -141,17 +141,17 @@ class KubernetesCluster:
             _end(pods[index : index + 1])
 
     def wait_for(self, present: Path) -> None:
-        """Until a file is there."""
+        """Wait until a file exists."""
         until = time.monotonic() + 60
         while not present.exists() and time.monotonic() < until:
             time.sleep(0.05)
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The gate's variables with this cluster in them."""
+        """Return the gate's variables, with access to this cluster."""
         return {**own, "HOME": str(self.home)}
 
     def settings(self, **keys: object) -> str:
-        """The section of the settings file."""
+        """Return the cluster section of a settings file, with these keys."""
         pod = {"image": IMAGE, "volume_claim": "repro-gate"}
         lines = {
             "engine": "kubernetes",
@@ -167,7 +167,7 @@ def _left_out(affinity: dict[str, Any]) -> set[str]:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = affinity.get("nodeAffinity", {required: {"nodeSelectorTerms": []}})[required]
     fields = [field for term in terms["nodeSelectorTerms"] for field in term["matchFields"]]
-    # what the API demands of a field: the node's name, and one value
+    # in `matchFields` the API allows only the node's name, with one value
     assert all(field["key"] == "metadata.name" and len(field["values"]) == 1 for field in fields)
     return {field["values"][0] for field in fields}
 

@@ -1,4 +1,4 @@
-"""A real HTTP server of Git LFS that gives objects away.
+"""A real HTTP server of Git LFS that serves objects.
 
 https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md
 """
@@ -12,7 +12,7 @@ from typing import Self
 
 
 class LfsServer:
-    """On a free port of this machine; `asked` holds path and Authorization of each request."""
+    """A server on a free port; `asked` has path and Authorization header of each request."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         self.objects = objects

@@ -1,4 +1,4 @@
-"""act, a program that reads a workflow file as GitHub does and runs its jobs in local containers.
+"""Run workflows with act, which reads a workflow file as GitHub does and uses local containers.
 
 It is a second opinion on the runner: another reader of action.yml and of what a step writes. What
 it does otherwise than GitHub's runner, seen with act 0.2.89:
@@ -41,7 +41,7 @@ WORKFLOW_SECONDS = 300
 
 @dataclass(frozen=True)
 class WorkflowRun:
-    """What act tells of one call: a record a line."""
+    """The output of one call of act: a JSON record per line."""
 
     exit_code: int
     records: list[dict[str, Any]]
@@ -49,13 +49,13 @@ class WorkflowRun:
 
     @property
     def log(self) -> str:
-        """All of it, as a person reads it."""
+        """The whole output, as a person reads it."""
         told = "\n".join(record["msg"].rstrip() for record in self.records)
         return f"{told}\n{self.complaints}"
 
     @property
     def said(self) -> str:
-        """What the steps printed and act did not obey."""
+        """The output of the steps, without the commands that act obeyed."""
         return "".join(record["msg"] for record in self.records if record.get("raw_output"))
 
     @property
@@ -64,7 +64,7 @@ class WorkflowRun:
 
     @property
     def obeyed(self) -> list[tuple[str, str]]:
-        """Workflow commands that took effect, and what they were told."""
+        """The workflow commands that took effect, with their arguments."""
         return [(record["command"], record["arg"]) for record in self._commands]
 
     @property
@@ -74,7 +74,7 @@ class WorkflowRun:
 
     @property
     def results(self) -> dict[str, str]:
-        """How each step ended, under its stage and what it uses; the whole job under `job`."""
+        """The result of each step, by its stage and what it uses; `job` is the whole job."""
         ended = {
             f"{record['stage']} {record['step']}": record["stepResult"]
             for record in self.records
@@ -105,7 +105,7 @@ RUNNER_LABELS = ("self-hosted", "ubuntu-latest")
 
 @dataclass(frozen=True)
 class Act:
-    """The program, the image that its jobs run in, the engine, and a folder for what it keeps."""
+    """The program act, the image of its jobs, the engine, and a folder for its files."""
 
     program: str
     job_image: str
@@ -113,11 +113,11 @@ class Act:
     home: Path
 
     def pull_request(self, workspace: Path, event: Path) -> WorkflowRun:
-        """Run what the workflows of the workspace have for a pull request."""
+        """Run the jobs that the workspace's workflows have for a pull request."""
         options = {
             "eventpath": event,
             "container-daemon-socket": self.engine,
-            # the machine's own network, which act takes otherwise, is not what a runner gives
+            # by default act uses the machine's network, which a runner does not
             "network": "bridge",
         }
         # nothing is fetched: neither an image nor an action
@@ -130,7 +130,7 @@ class Act:
         done = subprocess.run(
             [self.program, "pull_request", *words, *flags, "--bind", "--rm", "--json"],
             cwd=workspace,
-            # its settings, caches and secrets are files below a home: this one has none
+            # act reads settings, caches and secrets below HOME, so give it an empty one
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(self.home),

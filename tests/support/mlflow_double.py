@@ -1,4 +1,4 @@
-"""An MLflow tracking server, as far as a client that logs one run sees one."""
+"""A fake MLflow tracking server, with the API that a client needs to log one run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STORE = "/api/2.0/mlflow-artifacts/artifacts/"
 
 
 class MlflowDouble(WebDouble):
-    """Experiments by name, runs by number; `authorization` is the header that it wants."""
+    """Experiments by name and runs by number; `authorization` is the header that it demands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class MlflowDouble(WebDouble):
     def search(self, body: dict[str, Any]) -> dict[str, Any]:
         commit = body["filter"].split("'")[1]
         found = [name for name, run in self.runs.items() if commit in run["tags"].values()]
-        # a number that is none, as the server's own JSON has it
+        # NaN as a bare word, which the real server's JSON contains too
         return {"runs": [{"info": self._info(name), "data": float("nan")} for name in found]}
 
     def log(self, body: dict[str, Any]) -> dict[str, Any]:

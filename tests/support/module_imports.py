@@ -1,4 +1,4 @@
-"""What the modules of `gate/` import, read from their text: nothing is run to find out."""
+"""Find the imports of the modules in `gate/` by parsing them; no module is executed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ GATE = ROOT / "gate"
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The tree of a file, parsed once a process: every law asks all of them."""
+    """Return the syntax tree of a file, cached because every architecture test needs all files."""
     return ast.parse(path.read_text("utf-8"))
 
 
 def dotted(path: Path, root: Path = ROOT) -> str:
-    """The name under which a file is imported, for example `gate.cli`."""
+    """Return the name under which a file is imported, for example `gate.cli`."""
     parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -43,7 +43,7 @@ def _imported(path: Path, root: Path) -> Iterator[str]:
 
 
 def _source(node: ast.ImportFrom, path: Path, root: Path) -> str:
-    """The package or module behind `from`; each dot but the first leads one folder up."""
+    """Return the module after `from`; each dot after the first leads one package up."""
     if not node.level:
         return node.module or ""
     folder = dotted(path.parent / "__init__.py", root).split(".")

@@ -1,4 +1,4 @@
-"""A registry of the OCI distribution specification, as far as a client of artifacts sees one."""
+"""A fake registry by the OCI distribution specification, with the API that artifacts need."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class OciDouble(WebDouble):
             handler.answer(404, b'{"errors": [{"message": "manifest unknown"}]}')
 
     def _tags(self, handler: Handler, query: dict[str, list[str]]) -> None:
-        """A page of at most `page` tags behind the last one, and a link where more follow."""
+        """Answer with at most `page` tags after the `last` one, and a link if more follow."""
         last = query.get("last", [""])[0]
         tags = sorted(name for name in self.manifests if ":" not in name and name > last)
         more = {"Link": f'<{self.url}/tags>; rel="next"'} if len(tags) > self.page else {}

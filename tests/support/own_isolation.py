@@ -1,4 +1,4 @@
-"""Adapters that isolate by an interpreter that every account can start."""
+"""Adapters whose isolation uses an interpreter that every account can start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 
 def isolated(adapters: Adapters) -> Adapters:
-    """All that isolates is of one piece: what one part takes, another gives back."""
+    """Return the adapters with all isolating parts from one object.
+
+    They belong together, because one part returns the accounts that another one takes.
+    """
     isolating = Isolating(Engine(connect_docker("")), StopSignals(), SYSTEM_PYTHON)
     return replace(
         adapters,

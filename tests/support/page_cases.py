@@ -21,7 +21,7 @@ MEBIBYTE, GIBIBYTE = 2**20, 2**30
 
 
 def curve(steps: int, *, apart_from: int | None = None, by: float = 1e-6) -> tuple[float, ...]:
-    """A training's loss; from step `apart_from` on it is another one."""
+    """Return a training's loss per step; from step `apart_from` on it differs by `by`."""
     return tuple(
         2 * math.exp(-step / steps) + (by if apart_from and step >= apart_from else 0.0)
         for step in range(1, steps + 1)
@@ -29,7 +29,7 @@ def curve(steps: int, *, apart_from: int | None = None, by: float = 1e-6) -> tup
 
 
 def digests(steps: int, apart_from: int | None) -> StepDigests:
-    """Parameters and gradients at every step, the random state at every second one."""
+    """Return digests of parameters and gradients per step, and of every second random state."""
 
     def text(fingerprint: str, step: int) -> str:
         moved = apart_from is not None and step >= apart_from and fingerprint != "random"
@@ -49,7 +49,7 @@ def digests(steps: int, apart_from: int | None) -> StepDigests:
 def run_evidence(
     label: str, steps: int = 6, *, apart_from: int | None = None, name: str = METRIC
 ) -> RunEvidence:
-    """A run with everything that a page shows; `name` stands wherever a text is free."""
+    """Return a run with everything that a page shows; `name` replaces every free text."""
     override = Override(
         step=2, kind=OverrideKind.SWITCH, name=name, before="on", after="off", file="train.py",
         line=7, closed=False, restored=True, rank=0, pid=7,
@@ -83,7 +83,7 @@ def run_evidence(
 
 
 def sources(steps: int = 6, *, apart_from: int | None = None, name: str = METRIC) -> PageSources:
-    """Two strict runs, the second apart from a step on, and a default run."""
+    """Return two strict runs, the second different from a step on, and a default run."""
     return PageSources(
         runs=(
             run_evidence("strict-1", steps, name=name),
@@ -94,7 +94,7 @@ def sources(steps: int = 6, *, apart_from: int | None = None, name: str = METRIC
 
 
 def baseline_entry(steps: int = 6, *, apart_from: int | None = None) -> BaselineEntry:
-    """An entry with the same metric; of its steps only the parameters are known."""
+    """Return an entry with the same metric, whose steps have only digests of parameters."""
     run = run_evidence("strict-1", steps, apart_from=apart_from)
     return BaselineEntry(
         commit=FACTS.commit,
@@ -108,13 +108,13 @@ def baseline_entry(steps: int = 6, *, apart_from: int | None = None) -> Baseline
 
 
 def repeat_apart(step: int, *names: str) -> Comparison:
-    """Two strict runs that part at a step, with these tensors different."""
+    """Return the comparison of two strict runs that diverge at a step, in these tensors."""
     first = Event(kind=EventKind.PARAMETERS, name="parameters", step=step)
     return comparison(tensors=tuple(map(tensor, names)), events=(first,) if step else ())
 
 
 def distance_of(**relative_l2: float | None) -> StateDistance:
-    """Tensors `<name>.weight` of a model, this far apart."""
+    """Return the relative L2 distances of tensors `<name>.weight` of a model."""
     found = tuple(
         TensorDistance(
             name=f"state/model/0/{name}.weight", elements=2_048, differing=1_024, relative_l2=size,

@@ -1,4 +1,4 @@
-"""A page for every outcome, drawn from runs like those that the verdict was made of."""
+"""A page for every outcome, drawn from runs like those behind the verdict."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _with_memory(run: RunEvidence) -> RunEvidence:
 def _sources(
     strict: Runs, against: BaselineEntry | None = PLAIN, base: Runs = (), **distances: float
 ) -> PageSources:
-    """The two strict runs, a default run after each of them, and what they are held against."""
+    """Return two strict runs, a default run after each, and what they are compared with."""
     beside = [
         strict[0].model_copy(
             update={

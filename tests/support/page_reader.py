@@ -1,4 +1,4 @@
-"""A page as a browser would see it: its tags, its texts, and that they are well nested."""
+"""Parse a page as a browser would: its tags and texts, and whether tags are well nested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ VOID = {"meta", "path", "circle", "polyline", "rect"}
 
 
 class Page(HTMLParser):
-    """Tags in order, and a check that they are well nested."""
+    """The tags and texts of a page; parsing fails if tags are not well nested."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

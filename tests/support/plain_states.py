@@ -1,4 +1,4 @@
-"""A state made with torch as what docs/digest.md speaks of, without going through any file."""
+"""Translate a state made with torch into the terms of docs/digest.md, without any file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DTYPES = {
 
 
 def plain(state: object) -> object:
-    """Tensors as `Plain`, containers as Python's own."""
+    """Return the state with tensors as `Plain`, and containers as Python's own."""
     if isinstance(state, torch.Tensor):
         return Plain(DTYPES[state.dtype], tuple(state.shape), row_major(state))
     if isinstance(state, dict):
@@ -31,7 +31,7 @@ def plain(state: object) -> object:
 
 
 def specified_leaves(state: object) -> dict[str, tuple[str, str, bytes]]:
-    """Part, kind or dtype, and digest by path."""
+    """Return part, kind or dtype, and digest of each leaf, by path."""
     found = {}
     for path, value in leaves(plain(state)):
         kind = value.dtype if isinstance(value, Plain) else ""
@@ -41,7 +41,7 @@ def specified_leaves(state: object) -> dict[str, tuple[str, str, bytes]]:
 
 
 def specified_roots(state: object) -> dict[str, str]:
-    """The root of each part, and `whole`."""
+    """Return the root digest of each part, and `whole`."""
     rows = specified_leaves(state)
     parts = {
         part: part_root(part, {path: row[2] for path, row in rows.items() if row[0] == part})

@@ -1,4 +1,4 @@
-"""A `torch.cuda` of devices that are not there, to be put in its place for one test."""
+"""A fake `torch.cuda` with devices that do not exist, to replace the real one in a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU that is only played: a queue of work on a time line of its own, beside the host's.
+"""A simulated GPU: a queue of work with a timeline of its own, beside the host's.
 
 The host's clock stands still unless a test lets it work or wait, so every time that the harness
 tells is known beforehand, whatever the machine does.
@@ -32,15 +32,15 @@ class PlayedDevice:
         self.asked: set[torch.device] = set()
 
     def work(self, seconds: float) -> None:
-        """The host computes, or reads data."""
+        """Let the host compute, or read data, for this long."""
         self.host_seconds += seconds
 
     def launch(self, seconds: float) -> None:
-        """The host hands work to the device, which takes that long."""
+        """Queue work on the device that takes this long."""
         self.busy_until = max(self.busy_until, self.host_seconds) + seconds
 
     def wait_until(self, moment: float) -> None:
-        """The host stands still until the device has come there."""
+        """Block the host until the device reaches this moment."""
         assert not self.capturing, "waiting spoils a capture"
         assert not self.sync_debug_mode, "the script forbids waiting"
         self.waits += moment > self.host_seconds
@@ -67,7 +67,7 @@ class PlayedDevice:
         return 1000
 
     def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Stand in the place of torch.cuda, and let every optimizer's parameters be here."""
+        """Replace torch.cuda, and report this device for every optimizer's parameters."""
         monkeypatch.setattr(
             cuda,
             "_cuda",
@@ -97,27 +97,27 @@ class PlayedDevice:
 
 
 class PlayedEvent:
-    """A moment of the device's time line."""
+    """A moment on the device's timeline."""
 
     def __init__(self, device: PlayedDevice) -> None:
         self._device = device
         self.seconds = 0.0
 
     def record(self, stream: str) -> None:
-        """The device passes it after what is queued now."""
+        """Set the event to the end of the work that is queued now."""
         assert stream == "the current one"
         self.seconds = max(self._device.busy_until, self._device.host_seconds)
 
     def query(self) -> bool:
-        """Whether the device has passed it."""
+        """Return whether the device has passed the event."""
         return self.seconds <= self._device.host_seconds
 
     def synchronize(self) -> None:
-        """Wait for it."""
+        """Block the host until the device has passed the event."""
         self._device.wait_until(self.seconds)
 
     def elapsed_time(self, later: PlayedEvent) -> float:
-        """Milliseconds; torch refuses to tell of what has not been passed."""
+        """Return milliseconds between two events; like torch, refuse events not yet passed."""
         assert self.query()
         assert later.query()
         return (later.seconds - self.seconds) * 1000

@@ -1,4 +1,4 @@
-"""Nodes behind the programs of examples/cluster; ssh and kubectl start everything here."""
+"""Simulated nodes behind the programs of examples/cluster; ssh and kubectl start them here."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ elif words[0] == "delete":
 
 
 class PlayedHosts:
-    """The programs in `folder/bin` with their own hosts, and an `ssh` on the search path."""
+    """The programs in `folder/bin` with their hosts, and a fake `ssh` on the search path."""
 
     def __init__(self, folder: Path) -> None:
         self.shared, self.programs, self.path = folder / "shared", folder / "bin", folder / "path"
@@ -78,25 +78,25 @@ class PlayedHosts:
         self.write(self.path / "ssh", SSH.format(log=self.log, folder=self.folder))
 
     def write(self, path: Path, text: str) -> None:
-        """A program."""
+        """Write an executable program."""
         path.write_text(text)
         path.chmod(0o755)
 
     def becomes(self, host: str, what: str) -> None:
-        """From now on a host is `down`, or so `busy` that nothing starts there."""
+        """Make a host `down` from now on, or so `busy` that nothing starts there."""
         (self.folder / f"{host}.{what}").touch()
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The gate's variables with this ssh in them."""
+        """Return the gate's variables, with the fake ssh on PATH."""
         return {**own, "PATH": f"{self.path}:{own.get('PATH', os.defpath)}"}
 
     @property
     def paths(self) -> dict[str, str]:
-        """The three programs, by what they do."""
+        """The paths of the three programs, by their purpose."""
         return {name: str(self.programs / name) for name in ("submit", "wait", "cancel")}
 
     def settings(self, **keys: object) -> str:
-        """The section of the settings file."""
+        """Return the cluster section of a settings file, with these keys."""
         programs = self.paths
         folder = str(self.shared)
         lines = {"engine": "exec", "nodes": 2, "folder": folder, "programs": programs, **keys}
@@ -116,5 +116,5 @@ class PlayedKubernetes(PlayedHosts):
 
     @property
     def manifest(self) -> str:
-        """What was created last."""
+        """Return the manifest that was created last."""
         return (self.folder / "state" / "manifest.yml").read_text()

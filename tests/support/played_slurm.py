@@ -1,4 +1,4 @@
-"""A cluster without Slurm: short programs of the same names that keep their jobs in a folder.
+"""A simulated Slurm: short programs with Slurm's names, which store their jobs in a folder.
 
 `srun` starts its tasks on this machine, as Slurm does on a node, and obeys --kill-on-bad-exit.
 `next.json` in the folder says what a job that is submitted becomes, and `orders` has every command
@@ -91,7 +91,7 @@ else:
 
 
 class PlayedSlurm:
-    """The programs in `folder/bin`, and what they keep in `folder/state`."""
+    """The programs in `folder/bin`, and their jobs in `folder/state`."""
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
@@ -106,31 +106,31 @@ class PlayedSlurm:
         self.next()
 
     def next(self, **facts: object) -> None:
-        """What the jobs that are submitted from now on become."""
+        """Set facts for all jobs that are submitted from now on."""
         (self.state / "next.json").write_text(json.dumps(facts))
 
     def change(self, job: str, **facts: object) -> None:
-        """Something happens to a job."""
+        """Change facts of a job."""
         path = self.state / "jobs" / job
         path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
 
     def job(self, job: str) -> dict[str, object]:
-        """What is kept of a job."""
+        """Return the stored facts of a job."""
         found: dict[str, object] = json.loads((self.state / "jobs" / job).read_text())
         return found
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The gate's variables with this cluster in them."""
+        """Return the gate's variables, with access to this cluster."""
         path = f"{self.programs}:{own['PATH']}"
         return {**own, "PATH": path, "SLURM_CONF": str(self.state)}
 
     def orders(self, program: str) -> list[tuple[list[str], dict[str, str]]]:
-        """The command lines of a program so far, each with its variables."""
+        """Return the calls of a program so far: command line and variables."""
         lines = (self.state / "orders").read_text().splitlines()
         told = [json.loads(line) for line in lines]
         return [(one[1:-1], one[-1]) for one in told if one[0] == program]
 
     def settings(self, **keys: object) -> str:
-        """The section of the settings file."""
+        """Return the cluster section of a settings file, with these keys."""
         lines = {"engine": "slurm", "nodes": 2, "folder": str(self.shared), **keys}
         return "cluster:\n" + "".join(f"  {key}: {json.dumps(lines[key])}\n" for key in lines)

@@ -105,7 +105,8 @@ WITH_RANKS = (
         'play.update(play.get("rank" + os.environ["RANK"], {}))\nprint(play.get("says"',
     )
 )
-# its result hangs on a package: the version stands in the environment, the factor in every loss
+# A training whose result depends on a package: its version is in the environment, and its factor in
+# every loss.
 WITH_PACKAGE = SCRIPT.replace(
     'losses = [float(text) for text in play["losses"]]\n',
     "import auditlib\n"
@@ -123,7 +124,7 @@ isolation: {mode: none}
 
 
 class Project(Repository):
-    """A repository with a played training; every method changes one thing and says its commit."""
+    """A repository with a played training; methods change one thing and return the new commit."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -132,7 +133,7 @@ class Project(Repository):
         self.play()
 
     def play(self, **what: object) -> str:
-        """Let the training play something else from now on."""
+        """Change what the training does from now on; the arguments are keys of `play.json`."""
         played = {"losses": ["2.5", "2.25", "2.125"], **what}
         self.write("play.json", json.dumps(played))
         return self.commit()

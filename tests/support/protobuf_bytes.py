@@ -1,10 +1,10 @@
-"""Fields of a protobuf message, written by hand so that each byte can be wrong."""
+"""Fields of protobuf messages, encoded by hand so that a test can falsify each byte."""
 
 from __future__ import annotations
 
 
 def varint(value: int) -> bytes:
-    """A number, seven bits a byte; one below zero in 64 bits."""
+    """Return a number as a varint, seven bits per byte; a negative one as 64 bits."""
     value &= (1 << 64) - 1
     parts = []
     while value > 0x7F:
@@ -14,10 +14,10 @@ def varint(value: int) -> bytes:
 
 
 def number(field: int, value: int) -> bytes:
-    """A field that is a number."""
+    """Return a field with a number."""
     return varint(field << 3) + varint(value)
 
 
 def text(field: int, data: bytes) -> bytes:
-    """A field with a text, bytes, or a message of its own."""
+    """Return a field with a text, bytes, or a nested message."""
     return varint(field << 3 | 2) + varint(len(data)) + data

@@ -28,5 +28,5 @@ if __name__ == "__main__":
 
 
 def of_ranks(body: str, ranks: int = 2) -> str:
-    """The script whose ranks each run `body`, which knows its `rank`."""
+    """Return a script whose ranks each run `body`, in which `rank` is the rank's number."""
     return RANKS.format(body=indent(body.strip("\n"), "    "), ranks=ranks)

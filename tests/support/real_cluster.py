@@ -1,4 +1,4 @@
-"""Gate calls on a cluster of real daemons, each in a process of its own."""
+"""Gate calls on a cluster with Slurm's real daemons, each in a separate process."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class RealCluster:
         project.commit()
 
     def slurm(self, *words: str) -> str:
-        """What a program of Slurm's prints."""
+        """Run one of Slurm's programs, and return its output."""
         done = subprocess.run(
             words, env=self.variables, capture_output=True, check=True, timeout=60
         )
         return done.stdout.decode().strip()
 
     def start(self, project: Project, *words: str, out: str = "out") -> subprocess.Popen[bytes]:
-        """A call that is not waited for."""
+        """Start a gate call without waiting for it."""
         return self.start_plain(project, *words, "--out", str(project.path.parent / out))
 
     def start_plain(self, project: Project, *words: str) -> subprocess.Popen[bytes]:
-        """A verb that writes no output folder."""
+        """Start a verb that writes no output folder."""
         command = (sys.executable, "-m", "gate", *words)
         return subprocess.Popen(
             command,
@@ -58,22 +58,22 @@ class RealCluster:
         )
 
     def call(self, project: Project, *words: str, out: str = "out") -> tuple[int, str]:
-        """The exit code of a call, and what it printed with its lines joined."""
+        """Run a gate call; return its exit code, and its output with lines joined."""
         return ended(self.start(project, *words, out=out))
 
     def jobs(self, states: str = "PENDING,RUNNING") -> list[str]:
-        """The jobs in these states."""
+        """Return the ids of the jobs in these states."""
         return self.slurm("squeue", "--noheader", f"--states={states}", "--format=%i").split()
 
     def until(self, holds: Callable[[], object]) -> None:
-        """Wait for what the daemons do in their own time."""
+        """Wait until a condition holds, since the daemons act asynchronously."""
         ends_at = time.monotonic() + SECONDS
         while not holds():
             assert time.monotonic() < ends_at
             time.sleep(0.2)
 
     def recover(self) -> None:
-        """Every node idle, no job."""
+        """Cancel all jobs, and make every node idle again."""
         for job in self.jobs():
             self.slurm("scancel", job)
         for line in self.slurm("sinfo", "--noheader", "--Node", "--format=%N %t").splitlines():
@@ -84,7 +84,7 @@ class RealCluster:
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """The exit code, and what was printed with its lines joined."""
+    """Wait for a process; return its exit code, and its output with lines joined."""
     try:
         output, _ = process.communicate(timeout=SECONDS)
     finally:

@@ -1,4 +1,4 @@
-"""Fixtures of several folders: files, accounts and a folder that every account may enter."""
+"""Fixtures for several folders of tests: files, accounts, a folder that all accounts may enter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files() -> LocalFiles:
 
 @pytest.fixture
 def python() -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Run a small program that uses the gate in a process of its own."""
+    """Run a small program that uses the gate, in a separate process."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
         command = (sys.executable, *arguments)
@@ -43,7 +43,7 @@ def lines() -> list[bytes]:
 
 @pytest.fixture
 def open_folder_for_all() -> Iterator[Path]:
-    """A folder that another account can enter, which pytest's own are not."""
+    """Yield a folder that other accounts can enter, unlike pytest's own folders."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         path.chmod(0o755)
@@ -52,7 +52,7 @@ def open_folder_for_all() -> Iterator[Path]:
 
 @pytest.fixture
 def system_python() -> str:
-    """An interpreter that every account may start; the tests' own often lies in somebody's home."""
+    """Return an interpreter that every account may start; the tests' own is often in a home."""
     if os.geteuid() != 0 or not Path(SYSTEM_PYTHON).exists():
         pytest.skip(f"needs root, and {SYSTEM_PYTHON} for another account")
     return SYSTEM_PYTHON
@@ -78,7 +78,7 @@ def account(root: None) -> Iterator[Credentials]:  # noqa: ARG001 - skips where 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KiB."""
+    """Mount a file system of 64 KiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = shutil.which("mount")

@@ -1,4 +1,4 @@
-"""The reading process as it is, under the tests' own account."""
+"""The real reading process, under the tests' own account."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gate.text.json_text import PACKED
 
 
 def answering(request: ProcessRequest) -> LocalAnsweringProcess:
-    """Start it."""
+    """Start the reading process."""
     return LocalAnsweringProcess(request, StopSignals())
 
 
@@ -32,7 +32,7 @@ def real_reader(
 
 @dataclass
 class Answering:
-    """A process whose children end as told; under another account it does not start."""
+    """A fake reading process with a given answer; `refuses_account` makes it fail under another."""
 
     output: bytes = b""
     exit_code: int = 0
@@ -63,17 +63,17 @@ class Answering:
 
 
 def answer_bytes(kind: type[Question[Answer]], answer: Answer) -> bytes:
-    """What the process writes to give this answer to a question of that kind."""
+    """Return the bytes that the process writes as this answer to a question of this kind."""
     form = kind.answer_form()
     written = form.model_validate({"result": {"kind": "answer", "answer": answer}})
     return written.model_dump_json(context=PACKED).encode("utf-8")
 
 
 class KeptProcess:
-    """A process that reads for every gate call of a worker: its start is half a second of imports.
+    """One reading process for all gate calls of a test worker, since its imports take 0.5 s.
 
-    It forks a child for each question, as in one call, and ends with the worker. What a call does
-    with a process that crashed or timed out stays the process's own.
+    It forks a child for each question, as it does within one call, and ends with the worker. The
+    real process still decides what happens after a crash or a timeout.
     """
 
     def __init__(self, process: LocalAnsweringProcess) -> None:
@@ -84,7 +84,7 @@ class KeptProcess:
         return self._process.ask(question)
 
     def end(self) -> None:
-        """Not now."""
+        """Keep the process for the next gate call; it ends with the worker."""
 
 
 _kept: dict[str, KeptProcess] = {}
@@ -92,7 +92,7 @@ Start = Callable[[ProcessRequest], ProcessPort]
 
 
 def kept(start: Start) -> Start:
-    """Start readers so, but for each kind that runs under the tests' own account only the first."""
+    """Wrap `start`, so that a reader under the tests' own account is started once per request."""
 
     def started(request: ProcessRequest) -> ProcessPort:
         if request.credentials is not None:

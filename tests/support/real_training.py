@@ -1,4 +1,4 @@
-"""Real trainings: files in, one run by the real launcher and adapters, evidence or an error out."""
+"""Run real trainings with the real launcher and adapters: files in, evidence or an error out."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from gate.training.runs import PlannedRun, RunMode, Snapshot
 from gate.training.timeline import CallTime
 
 FILES = LocalFiles()
-# against a training that hangs: a machine with other work compiles for minutes
+# only a guard against a training that hangs: a busy machine compiles for minutes
 TIMEOUT_SECONDS = 600
 ALONE = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """What came of one run."""
+    """The result of one run."""
 
     evidence: RunEvidence
     result: ProcessResult
@@ -40,16 +40,16 @@ class Trained:
 
     @property
     def text(self) -> str:
-        """All that the training printed."""
+        """Everything that the training printed."""
         return self.result.output.decode("utf-8", "replace")
 
     def series(self, name: str) -> list[float]:
-        """The values of one metric."""
+        """Return the values of one metric."""
         (found,) = [series for series in self.evidence.metrics if series.name == name]
         return values(found)
 
     def passes(self) -> list[float]:
-        """The losses of all backward passes of the first optimizer, in the order of the run."""
+        """Return the losses of all backward passes of the first optimizer, in order."""
         found = [
             (point.step, int(series.name.rpartition("pass")[2]), point.value)
             for series in self.evidence.metrics
@@ -59,18 +59,18 @@ class Trained:
         return [value for _, _, value in sorted(found)]
 
     def tensors(self) -> dict[str, str]:
-        """Each tensor's digest by its name."""
+        """Return the digest of each tensor of the final state, by name."""
         return {tensor.name: tensor.sha256 for tensor in self.evidence.checkpoint.tensors}
 
 
 def values(series: MetricSeries) -> list[float]:
-    """The numbers of a series."""
+    """Return the values of a series."""
     return [point.value for point in series.points]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainings:
-    """Starts trainings in folders of their own below `root`."""
+    """Runs trainings, each in a separate folder below `root`."""
 
     root: Path
 

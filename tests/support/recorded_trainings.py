@@ -1,10 +1,10 @@
-"""A played training runs once a test run; later ones of that script and words are its recording.
+"""Run each played training once per test run, and replay its recording afterwards.
 
-What such a training leaves depends on its script, on `play.json` and on the variables of its run,
-so a gate call finds the same files whether it ran or not: `RecordedTrainings` stands in for the
-real processes through their own protocol. Of those that draw, each run of a call has a recording of
-its own. What waits, fails or writes elsewhere runs every time, and so does whatever has an account
-or a container of its own. Tests about the way itself say that they are `whole`.
+The files of such a training depend only on its script, on `play.json` and on its variables. So a
+gate call finds the same files whether the training ran or was replayed. `RecordedTrainings`
+implements the protocol of the real processes. If a training draws random numbers, each run of a
+call has a separate recording. A training that waits, fails or writes elsewhere always runs, and so
+does one with a separate account or a container. Tests about running itself are marked `whole`.
 """
 
 from __future__ import annotations
@@ -45,27 +45,28 @@ from gate.pipelines.adapters import Adapters
 from gate.training.isolating import Isolating
 from gate.training.probe import PROBE
 
-# words of `play.json` that let a result hang on more than it, or leave more than results
+# Keys of `play.json` with which a result depends on more than that file, or with which a training
+# leaves more than results. Such trainings are not recorded.
 RUNS = frozenset(("sleep", "trace", "files", "steady", "fails", "exit"))
-# words of those whose runs differ: each run of a call has a recording of its own
+# keys with which runs differ, so that each run of a call gets a separate recording
 DRAWS = frozenset(("random", "needs"))
 MODES = ("strict", "default", "traced")
 PURE = {SCRIPT}
-# where the gate puts a run changes no result
+# variables that only name places, which do not change a result
 PLACES = ("REPRO_GATE_OUT", "REPRO_GATE_DATA", "REPRO_GATE_TREE", "REPRO_GATE_LET_GO")
 RESULT = "result.json"
 
 
 def pure(script: str) -> str:
-    """A variant of the played training that hangs on its tree and its words alone."""
+    """Register a variant of the played training whose result depends only on tree and words."""
     PURE.add(script)
     return script
 
 
 def recording_of(request: ProcessRequest, before: Counter[str] | None = None) -> str:
-    """The name of the recording that a run of this kind has; empty for one that has none.
+    """Return the name of this run's recording; empty for a run that must not be recorded.
 
-    `before` counts the runs of the call that draw, by the names of their first recordings.
+    `before` counts the runs of the call that draw random numbers, by name without the number.
     """
     tree = request.on_host(request.workdir)
     script, words = tree / "train.py", tree / "play.json"
@@ -103,7 +104,7 @@ def _out(request: ProcessRequest) -> Path:
 
 
 def _content(folder: Path) -> list[tuple[str, bytes]]:
-    """Every file below a folder; baselines are the gate's."""
+    """Return path and content of every file below a folder, without the gate's baselines."""
     return [
         (str(path.relative_to(folder)), path.read_bytes())
         for path in sorted(folder.rglob("*"))
@@ -112,7 +113,7 @@ def _content(folder: Path) -> list[tuple[str, bytes]]:
 
 
 def _played(request: ProcessRequest, recording: Path) -> Left:
-    """Leave what a training that has run before left, say what it said."""
+    """Replay a recording: copy its files to the run's folder and return its output."""
     told = json.loads((recording / RESULT).read_bytes())
     shutil.copytree(recording / "out", _out(request), dirs_exist_ok=True)
     return Left(0, bytes.fromhex(told["output"]), told["output_bytes"])
@@ -120,7 +121,7 @@ def _played(request: ProcessRequest, recording: Path) -> Left:
 
 @dataclass
 class Recording:
-    """A training that runs, and is recorded when it has passed."""
+    """A training that runs, and is recorded if it passes."""
 
     request: ProcessRequest
     name: str
@@ -142,7 +143,7 @@ class Recording:
         return result
 
     def _names_a_place(self) -> bool:
-        """What stands in one run's files of its folders is wrong in another's."""
+        """Decide whether the run's files name its folder: they would be wrong for another run."""
         place = str(Path(self.request.env["REPRO_GATE_OUT"]).parent).encode()
         return any(place in content for _, content in _content(_out(self.request)))
 
@@ -154,7 +155,7 @@ class Recording:
 
 @dataclass
 class RecordedGroup(GroupAtOnce):
-    """Processes of a turn, some of them recordings; `before` is counted over the whole call."""
+    """The processes of a turn, some of them replayed; `before` counts over the whole call."""
 
     before: Counter[str] = field(kw_only=True)
 
@@ -169,9 +170,9 @@ class RecordedGroup(GroupAtOnce):
 
 
 def probe_of(request: ProcessRequest) -> str:
-    """The name of the recording of what a training's Python said of itself; empty for all else.
+    """Return the recording's name for a probe of the training's Python; empty for other requests.
 
-    It hangs on the variables of the run and on the machine, and nothing else is in its folder.
+    The answer depends only on the variables and on the machine: the folder contains nothing else.
     """
     if request.under_own_account or request.in_container or SCENES not in os.environ:
         return ""
@@ -186,10 +187,9 @@ def probe_of(request: ProcessRequest) -> str:
 
 @dataclass(frozen=True)
 class RecordedTrainings(TrainingsAtOnce):
-    """The real processes, but for trainings that have a recording.
+    """The real processes, except that recorded trainings are replayed.
 
-    What the doctor asks a training's Python is asked once a test run: its answer takes an import
-    of torch.
+    The doctor's probe of a training's Python also runs once per test run, since it imports torch.
     """
 
     before: Counter[str] = field(default_factory=Counter)
@@ -217,7 +217,7 @@ _beside: dict[int, tuple[Credentials | None, ...]] = {}
 
 
 def _kept_beside(beside: Beside) -> Beside:
-    """Whether runs can go side by side is tried by a process: once a worker without accounts."""
+    """Cache whether runs can go side by side: without accounts, one trial process per worker."""
 
     def asked(isolation: Isolation, number: int) -> tuple[Credentials | None, ...]:
         if isolation.mode is not IsolationMode.NONE:
@@ -230,7 +230,7 @@ def _kept_beside(beside: Beside) -> Beside:
 
 
 def recorded(adapters: Adapters) -> Adapters:
-    """The same adapters with played trainings from their recordings."""
+    """Return the same adapters, with recorded trainings replayed."""
     return replace(
         adapters,
         processes=RecordedTrainings(adapters.processes),
@@ -239,7 +239,7 @@ def recorded(adapters: Adapters) -> Adapters:
 
 
 def record_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for whatever program a test starts in this process."""
+    """Replay recordings in every program that a test starts inside this process."""
     begin, beside = Isolating.__init__, Isolating.beside
 
     def made(

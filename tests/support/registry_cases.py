@@ -1,4 +1,4 @@
-"""A registry's double and the real client of it, for tests that push and fetch."""
+"""A fake registry and the real client, for tests that push and fetch."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def manifest_of(server: OciDouble, reference: str) -> dict[str, Any]:
 
 
 def altered(server: OciDouble, reference: str, **changes: object) -> None:
-    """Another manifest under a tag: whoever may push can do that."""
+    """Replace the manifest under a tag, as anybody with the right to push can."""
     content = json.dumps(manifest_of(server, reference) | changes).encode()
     server.manifests[reference] = content

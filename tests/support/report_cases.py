@@ -46,7 +46,7 @@ TENSOR_NAMES = (
 
 
 def digest(text: str) -> str:
-    """64 hexadecimal digits."""
+    """Return a SHA-256 of the text: 64 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -69,7 +69,7 @@ CAPTURED = StateRoots(
 
 
 def loss(step: int) -> float:
-    """A curve that looks like a training."""
+    """Return the loss at a step, of a curve that looks like a training's."""
     return 2.3 * math.exp(-step / 9) + 0.31 + 0.05 * math.sin(step * 1.7)
 
 
@@ -97,7 +97,7 @@ def tensor(name: str, kind: TensorChange = TensorChange.CHANGED) -> TensorDelta:
 
 
 def comparison(**fields: object) -> Comparison:
-    """Equal results, but for the fields given."""
+    """Return a comparison of equal results, with these fields replaced."""
     plain: dict[str, object] = {
         "expected": "strict-1",
         "observed": "strict-2",
@@ -244,7 +244,7 @@ NOT_EXERCISED = (
 
 
 def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
-    """A complete verdict; `fields` replaces what the outcome makes different."""
+    """Return a complete verdict, with the fields replaced in which its outcome differs."""
     plain: dict[str, object] = {
         "outcome": outcome,
         "passes": passes,
@@ -274,7 +274,7 @@ def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
 
 
 def diagnosed(outcome: Outcome, **found: object) -> Verdict:
-    """A verdict of two runs whose losses differ; `found` is what else the diagnosis says."""
+    """Return a verdict about two runs with different losses; `found` is added to the diagnosis."""
     plain: dict[str, object] = {
         "first_step": 3,
         "kind": EventKind.LOSS,

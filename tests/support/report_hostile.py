@@ -1,4 +1,4 @@
-"""Texts that a training could choose to deceive a reader, a parser or the runner."""
+"""Texts with which a training could try to deceive a reader, a parser or the runner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAGMENTS = (
     " ::add-mask::1", "##[error]no", "#\u034f#[", "{{ 7 * 7 }}", "[bold]", "loss", "é", "損失",
     "%0A", "'", '"',
 )  # fmt: skip
-# JSON and files hold no lone surrogates, a decoded log line could
+# files and JSON cannot contain a lone surrogate, but a decoded log line could
 PLAIN = st.characters(codec="utf-8")
 HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.text(PLAIN, max_size=8), max_size=12).map(
     "".join
@@ -35,7 +35,7 @@ KEPT_KEYS = frozenset((
 
 
 def poisoned(verdict: Verdict, text: str) -> Verdict:
-    """The same verdict with `text` wherever a text is free."""
+    """Return the verdict with `text` in every field that allows free text."""
 
     def poison(value: object) -> object:
         if isinstance(value, str):

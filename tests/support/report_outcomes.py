@@ -1,7 +1,7 @@
-"""The cases of the golden files: each is a verdict that the pipeline's own `judge` came to.
+"""The cases of the golden files: verdicts that the pipeline's own `judge` returns.
 
-What is made up here is what runs leave: numbers, digests, an environment. Nothing that a report
-shows is written down by hand, so no golden can show what the program cannot say.
+Only the evidence of runs is made up here: numbers, digests, an environment. Nothing that a report
+shows is written by hand, so no golden file can show what the program cannot produce.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ISOLATED = Isolation(mode=IsolationMode.UID, credentials=None, reason="a golden"
 
 
 def settings(**sections: object) -> GateSettings:
-    """Settings of a small project."""
+    """Return the settings of a small project, with these sections."""
     train = {"command": ("python", "train.py"), "max_steps": STEPS}
     return GateSettings.model_validate({"version": 1, "train": train, **sections})
 
@@ -84,9 +84,10 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
     overrides: tuple[Override, ...] = (),
     rate: str = "",
 ) -> RunEvidence:
-    """A run; `since` is the step from which it is another one, `first` what differs there first.
+    """Return the evidence of a run.
 
-    `rate` is the optimizer's learning rate, where its state has one.
+    From step `since` on the run differs from the usual one, beginning with the quantity `first`.
+    `rate` is the learning rate in the optimizer's state; empty for a state without one.
     """
     names = TENSOR_NAMES if leaves is None else leaves
     moved = since is not None
@@ -113,7 +114,7 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
 
 
 def _parted(since: int | None, late: bool) -> int | None:  # noqa: FBT001 - one of two ways
-    """A number shows a step later what only a fingerprint sees at once."""
+    """Return the step from which a metric differs: with `late` one after the fingerprints."""
     return since + 1 if since is not None and late else since
 
 
@@ -145,7 +146,7 @@ def _fingerprint(name: str, step: int, since: int | None, first: str) -> str:
 
 
 def _seconds(label: str, step: int) -> float:
-    """Strict steps 4 % slower, with a little noise that is the same in every call."""
+    """Return a step's seconds: strict steps are 4 % slower, with a little deterministic noise."""
     noise = 1 + 0.002 * math.sin(step * 1.3 + len(label))
     return (0.01294 if label.startswith(("strict", "base")) else 0.01242) * noise
 
@@ -172,7 +173,7 @@ def _manifest(names: tuple[str, ...], *, moved: bool, rate: str) -> CheckpointMa
 def entry(
     run: RunEvidence, *, recorded_at: str = RECORDED_AT, under: GateSettings = EXACT
 ) -> BaselineEntry:
-    """What a run became as an entry of the baseline."""
+    """Return the baseline entry that a run would be recorded as."""
     return BaselineEntry(
         commit=BASE,
         recorded_at=recorded_at,
@@ -213,9 +214,10 @@ def judged(  # noqa: PLR0913 - what may be other in a case
     lone: bool = False,
     **declared: object,
 ) -> Verdict:
-    """The pipeline's verdict about two strict and two default runs, or a `lone` strict one.
+    """Return the pipeline's verdict about two strict and two default runs, or a `lone` strict one.
 
-    `declared` are the fields of the evidence that are about declared data.
+    `against` is the base's baseline entry, and `brought` the one that the pull request adds.
+    `declared` are the fields of the evidence about declared data.
     """
     first, second = head or (ran(), ran("strict-2"))
     beside = first.model_copy(
@@ -236,12 +238,12 @@ def judged(  # noqa: PLR0913 - what may be other in a case
 
 
 def both(**fields: object) -> tuple[RunEvidence, RunEvidence]:
-    """Two equal strict runs."""
+    """Return two equal strict runs."""
     return ran("strict-1", **fields), ran("strict-2", **fields)  # type: ignore[arg-type] # handed on
 
 
 def base_runs(**fields: object) -> tuple[RunEvidence, ...]:
-    """The base commit, twice on this machine."""
+    """Return two runs of the base commit on this machine."""
     return tuple(
         ran(label, commit=Commit.BASE, **fields)  # type: ignore[arg-type] # handed on
         for label in ("base-1", "base-2")
@@ -249,7 +251,7 @@ def base_runs(**fields: object) -> tuple[RunEvidence, ...]:
 
 
 def base_in_its_own(here: RunEvidence | None = None, **fields: object) -> tuple[RunEvidence, ...]:
-    """The base commit twice in its own environment, then, as `here`, once in the change's."""
+    """Return two runs of the base commit in its own environment, and `here` in the change's."""
     own = tuple(
         run.model_copy(update={"run": run.run.model_copy(update={"environment": Commit.BASE})})
         for run in base_runs(**fields)
@@ -385,7 +387,7 @@ ERROR = error_verdict(
 
 
 def not_finite_from(step: int, run: RunEvidence, *, value: float = math.nan) -> RunEvidence:
-    """A run whose loss is no number from a step on."""
+    """Return the run with a loss of `value`, NaN or infinity, from a step on."""
     series, *others = run.metrics
     points = ((own, value if own >= step else number) for own, number in series.points.pairs())
     return run.model_copy(
@@ -410,8 +412,8 @@ RESUMED_REQUEST = replace(
 
 
 def resumed_runs(lack: Boundary | None = None) -> tuple[RunEvidence, RunEvidence]:
-    """One that was interrupted, and one that went on: exactly where it lacks nothing."""
-    # the digests of both are those of the steps that they took
+    """Return an interrupted run and a resumed one, which is exact unless it `lack`s a state."""
+    # the resumed run counts its steps from 1, so shift the usual run's digests
     rest = ran("resumed-1").steps[AT_STEP:]
     moved = [one.model_copy(update={"step": one.step - AT_STEP}) for one in rest]
     whole = ran().metrics
@@ -469,7 +471,7 @@ KILLED_REQUEST = replace(
 
 
 def killed(*kills: KilledSave, request: GateRequest = KILLED_REQUEST) -> Verdict:
-    """An exact resume, and runs that were killed inside the save."""
+    """Return the verdict about an exact resume and runs that were killed inside the save."""
     carried = attempt(AT_STEP).model_copy(
         update={"checkpoint": "checkpoints/last.pt", "kills": kills}
     )
@@ -503,7 +505,7 @@ CASES: Mapping[str, Verdict] = {
     "error": ERROR,
     "nan": NAN,
 }
-# a curve with a hole, for the drawings
+# a curve with a gap and a NaN, for the drawings
 BROKEN_SERIES = SERIES[0].model_copy(
     update={"values": (*SERIES[0].values[:12], None, float("nan"), *SERIES[0].values[14:])}
 )

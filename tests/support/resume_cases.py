@@ -1,4 +1,4 @@
-"""A recorded training, an interrupted run of it, and a resumed one that lacks what a test says."""
+"""A recorded training, an interrupted run, and a resumed run that lacks a state of the test's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def rate(step: int) -> str:
 
 
 def series(first: int, last: int, *, since: int = 0, by: float = 0.0) -> MetricSeries:
-    """The loss of these steps, numbered from 1, another from one of the training's steps on."""
+    """Return the loss of these steps, numbered from 1; from step `since` it differs by `by`.
+
+    `since` counts the steps of the whole training; 0 means that nothing differs.
+    """
     points = [
         (step - first + 1, 1 / step + (by if since and step >= since else 0.0))
         for step in range(first, last + 1)
@@ -40,7 +43,7 @@ def series(first: int, last: int, *, since: int = 0, by: float = 0.0) -> MetricS
 
 
 def steps(first: int, last: int, *, since: int = 0) -> list[StepDigest]:
-    """Fingerprints of these steps, numbered from 1; parameters are others from `since` on."""
+    """Return the fingerprints of these steps, numbered from 1; parameters differ from `since`."""
     found = []
     for step in range(first, last + 1):
         moved = bool(since) and step >= since
@@ -58,7 +61,7 @@ def steps(first: int, last: int, *, since: int = 0) -> list[StepDigest]:
 
 
 def whole() -> RunEvidence:
-    """The run that nobody interrupted."""
+    """Return the uninterrupted run."""
     given = tuple(StepGiven(step=step, settings={RATE: rate(step)}) for step in range(1, STEPS + 1))
     return evidence_of().model_copy(
         update={
@@ -71,7 +74,7 @@ def whole() -> RunEvidence:
 
 
 def boundary(step: int, rank: int = 0, **changes: object) -> Boundary:
-    """What stands after a step, before the next update."""
+    """Return the state of a rank after a step, before the next update."""
     names = ("model/0/weight", "optimizer/0/state/0/exp_avg", "optimizer/0/state/0/exp_avg_sq")
     digests = {name: short(name, step) for name in names}
     about: dict[str, object] = {
@@ -88,7 +91,7 @@ def boundary(step: int, rank: int = 0, **changes: object) -> Boundary:
 
 
 def interrupted(step: int, ranks: int = 1) -> RunEvidence:
-    """The same, ended after a step."""
+    """Return the run interrupted after a step."""
     return whole().model_copy(
         update={
             "run": record_of("interrupted-1"),
@@ -101,7 +104,7 @@ def interrupted(step: int, ranks: int = 1) -> RunEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Lack:
-    """What a resumed run does not have: changes of its first step, of its border, of its end."""
+    """The state that a resumed run lacks, as changes of its first step, boundary and end."""
 
     fingerprints: dict[str, str] = field(default_factory=dict)
     boundary: dict[str, object] = field(default_factory=dict)
@@ -111,7 +114,7 @@ class Lack:
 
 
 def resumed(step: int, lack: Lack | None = None, ranks: int = 1) -> RunEvidence:
-    """A run that goes on from there; without a lack it gives what the whole one gave."""
+    """Return a run that resumes after a step; without a lack its result equals the whole run's."""
     since = step + 1 if lack is not None and lack.differs else 0
     told = steps(step + 1, STEPS, since=since)
     lack = lack or Lack(differs=False)
@@ -136,7 +139,7 @@ def resumed(step: int, lack: Lack | None = None, ranks: int = 1) -> RunEvidence:
 
 
 def attempt(step: int) -> ResumeAttempt:
-    """A checkpoint of one file that was carried over."""
+    """Return an attempt to resume from a checkpoint with one file."""
     return ResumeAttempt(
         checkpoint="out/last.pt",
         at_step=step,

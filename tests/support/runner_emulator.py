@@ -1,8 +1,8 @@
-"""GitHub's runner as far as a Docker action can see it: the same `docker run`, files and signals.
+"""Emulates GitHub's runner as a Docker action sees it: the same `docker run`, files and signals.
 
-The command line is the runner's: a name, a label, the working folder, every variable by its name
-alone, its six mounts, no options. The workspace belongs to the runner's account, the container is
-root. Cancelling signals the client of the engine, as the runner does, on the runner's schedule.
+The command line is the runner's: a name, a label, the working folder, every variable by name only,
+six mounts and no options. The workspace belongs to the runner's account, and the container runs as
+root. A cancellation signals the engine's client, as the runner does, on the runner's schedule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8")
 RUNNER_ACCOUNT = 1001
 INTERRUPT_SECONDS = 7.5
 TERMINATE_SECONDS = 2.5
-# a guard against a step that hangs; compilers take minutes on a busy machine
+# only a guard against a step that hangs: compilers take minutes on a busy machine
 STEP_SECONDS = 800
 FILES = {
     "GITHUB_OUTPUT": "set_output",
@@ -37,7 +37,7 @@ FILES = {
     "GITHUB_STATE": "save_state",
     "GITHUB_STEP_SUMMARY": "step_summary",
 }
-# what every Docker action is given and the training must never see
+# secrets that the runner gives every Docker action, and that a training must never see
 SECRETS = {
     "ACTIONS_RUNTIME_TOKEN": "canary-of-the-runtime-token",
     "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "canary-of-the-identity-token",
@@ -48,7 +48,7 @@ EMPTY: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class StepResult:
-    """What the runner knows of a step that has ended."""
+    """What the runner reads of a step that has ended."""
 
     exit_code: int
     log: str
@@ -62,7 +62,7 @@ class StepResult:
 
 @dataclass
 class Step:
-    """A step between its start and its end."""
+    """A step that is running; `client` is the process of `docker run`."""
 
     job: Job
     name: str
@@ -72,13 +72,13 @@ class Step:
     started_at: float = field(default_factory=time.monotonic)
 
     def wait_for(self, text: str) -> None:
-        """Until the log has a text; a step that ends before is an error of the test."""
+        """Wait until the log contains a text; fails the test if the step ends before."""
         while text not in self.log.read_text("utf-8", "replace"):
             assert self.client.poll() is None, self.log.read_text("utf-8", "replace")
             time.sleep(0.05)
 
     def cancel(self) -> list[signal.Signals]:
-        """The runner's schedule; answers the signals that were needed."""
+        """Cancel the step on the runner's schedule; return the signals that were needed."""
         sent = []
         for number, seconds in (
             (signal.SIGINT, INTERRUPT_SECONDS),
@@ -93,7 +93,7 @@ class Step:
         return sent
 
     def result(self) -> StepResult:
-        """Wait for the end, then read what the step left, as the runner reads it."""
+        """Wait for the step to end, then read its output and files with the runner's rules."""
         code = self.client.wait(STEP_SECONDS)
         log = self.log.read_text("utf-8", "replace")
         return StepResult(
@@ -109,7 +109,7 @@ class Step:
 
 
 class Job:
-    """One job on one runner: its folders, its workspace, its engine."""
+    """A job on a runner: its temporary folder, its workspace, and the engine's socket."""
 
     def __init__(self, folder: Path, image: str, workspace: Path, *, socket: Path) -> None:
         self.temp = folder / "_temp"
@@ -119,29 +119,29 @@ class Job:
         for name in ("_github_home", "_github_workflow", "_runner_file_commands"):
             (self.temp / name).mkdir(parents=True)
         self.temp.chmod(0o755)
-        # where today's checkout keeps its token
+        # current versions of actions/checkout keep their token in such a file
         (self.temp / f"git-credentials-{uuid.uuid4()}.config").write_text(CHECKOUT_CANARY)
 
     def main(self, variables: Mapping[str, str], inputs: Mapping[str, str] = EMPTY) -> Step:
-        """Start the step itself."""
+        """Start the action's main step."""
         return self._start(ACTION["runs"]["entrypoint"], variables, inputs)
 
     def post(
         self, state: Mapping[str, str], variables: Mapping[str, str], inputs: Mapping[str, str]
     ) -> StepResult:
-        """The post step: another container of the image, the same arguments, the saved state."""
+        """Run the post step: a new container with the same arguments and the saved state."""
         told = {f"STATE_{name}": value for name, value in state.items()}
         entrypoint = ACTION["runs"]["post-entrypoint"]
         return self._start(entrypoint, {**variables, **told}, inputs).result()
 
     def image_alone(self, entrypoint: str, words: Sequence[str]) -> StepResult:
-        """A step that `uses: docker://` the image: no input, but words of its own."""
+        """Run a step that `uses: docker://` the image: it has no inputs, but its own arguments."""
         event = {"GITHUB_EVENT_NAME": "push", "GITHUB_REPOSITORY": "o/model"}
         place = {"GITHUB_SHA": "a" * 40, "GITHUB_WORKSPACE": "/github/workspace"}
         return self._start(entrypoint, {**event, **place}, EMPTY, words).result()
 
     def give_workspace_to_runner(self) -> None:
-        """As a checkout leaves it."""
+        """Make the runner's account the owner of the workspace, as a checkout does."""
         for path in (self.workspace, *self.workspace.rglob("*")):
             os.chown(path, RUNNER_ACCOUNT, RUNNER_ACCOUNT, follow_symlinks=False)
 
@@ -178,7 +178,10 @@ class Job:
         return Step(job=self, name=name, files=files, client=client, log=log)
 
     def _given(self, inputs: Mapping[str, str]) -> dict[str, str]:
-        """Every declared input with its default; an expression is what the job makes of it."""
+        """Return the variables of all declared inputs: as given, or with their default.
+
+        A default with an expression becomes empty, because only GitHub can evaluate it.
+        """
         unknown = inputs.keys() - ACTION["inputs"].keys()
         assert not unknown, f"the action has no input {unknown}"
         values = {name: entry["default"] for name, entry in ACTION["inputs"].items()}

@@ -1,8 +1,8 @@
-"""What GitHub's runner takes from a step's output and from its files, with the runner's own rules.
+"""Read a step's output and files with the rules of GitHub's runner.
 
-Rules as in the runner's source: two command parsers, one for `::name::` at the start of a line, one
-for `##[name]` anywhere in it; a list of known commands; `stop-commands`; limits on annotations and
-on the summary.
+The rules follow the runner's source. There are two command parsers: one for `::name::` at the start
+of a line, and one for `##[name]` anywhere in it. There are a list of known commands,
+`stop-commands`, and limits on annotations and on the summary.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KNOWN = {
     *("notice", "remove-matcher", "save-state", "set-env", "set-output", "stop-commands"),
     *("internal-set-repo-path", "warning"),
 }
-# What a culture-aware comparison passes over.
+# Characters that a culture-aware comparison of .NET, the runner's platform, ignores.
 SKIPPED = re.compile("[\u00ad\u034f\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff]")
 LEVELS = ("error", "warning", "notice")
 ANNOTATIONS_PER_LEVEL = 10
@@ -27,12 +27,12 @@ OLD_ESCAPES = (("%3B", ";"), ("%5D", "]"), *DATA_ESCAPES)
 
 
 class RunnerError(Exception):
-    """The runner fails the step here."""
+    """The runner would fail the step."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One that the runner obeys."""
+    """A workflow command that the runner obeys."""
 
     name: str
     data: str
@@ -82,7 +82,10 @@ def _plain(text: str, escapes: tuple[tuple[str, str], ...]) -> str:
 
 
 def obeyed(log: str) -> list[Command]:
-    """Every command of a log that takes effect: none between `stop-commands` and its token."""
+    """Return every command of a log that takes effect.
+
+    Commands between `stop-commands` and its token do not.
+    """
     found, token = [], ""
     for line in re.split(r"\r\n|\r|\n", log):
         command = read_command(SKIPPED.sub("", line), KNOWN | ({token} if token else set()))
@@ -98,12 +101,12 @@ def obeyed(log: str) -> list[Command]:
 
 
 def commands(log: str) -> list[str]:
-    """The names of the commands that take effect, in order."""
+    """Return the names of the commands that take effect, in order."""
     return [command.name for command in obeyed(log)]
 
 
 def shown_annotations(log: str) -> list[Command]:
-    """What is shown on the pull request: ten of each level, cut at 4,096 characters."""
+    """Return the annotations that GitHub shows: ten per level, cut at 4,096 characters."""
     kept: list[Command] = []
     for level in LEVELS:
         of_level = [command for command in obeyed(log) if command.name == level]
@@ -115,7 +118,10 @@ def shown_annotations(log: str) -> list[Command]:
 
 
 def read_values(text: str) -> dict[str, str]:
-    """`name=value` lines and `name<<delimiter` blocks of the runner's files."""
+    """Parse the `name=value` lines and `name<<delimiter` blocks of one of the runner's files.
+
+    Raises `RunnerError` for any other line, and for a block that is not closed.
+    """
     values, lines = {}, text.split("\n")
     number = 0
     while number < len(lines):
@@ -140,7 +146,10 @@ def read_values(text: str) -> dict[str, str]:
 
 
 def _end_of(delimiter: str, lines: list[str], start: int) -> int:
-    """The line of a closing delimiter; it must be ended, which the last piece of text is not."""
+    """Return the number of the line with the closing delimiter; raises `RunnerError` without one.
+
+    The line must end with a newline, so the last piece of the text cannot be the delimiter.
+    """
     if not delimiter:
         raise RunnerError("empty delimiter")
     for number in range(start, len(lines) - 1):
@@ -150,7 +159,7 @@ def _end_of(delimiter: str, lines: list[str], start: int) -> int:
 
 
 def shown_summary(data: bytes) -> str:
-    """The job summary; one that is too large is dropped whole."""
+    """Return the job summary; raises `RunnerError` if it is too large, as the runner drops it."""
     if len(data) > SUMMARY_BYTES:
         raise RunnerError("the step summary is larger than 1024k")
     return data.decode("utf-8")

@@ -24,7 +24,7 @@ LOGIN = {
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[str]:
-    """Its address; skips the test where moto is not installed."""
+    """Yield the server's address; skips the test if moto is not installed."""
     beside = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
     program = shutil.which("moto_server", path=beside)
     if program is None:

@@ -1,4 +1,4 @@
-"""Saved states for tests of the difference: safetensors files made by hand, without torch."""
+"""Checkpoints for tests of `diff`: safetensors files written by hand, without torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_BYTES = 1024**3
 
 
 class Stored(NamedTuple):
-    """A tensor as it lies in a file."""
+    """A tensor as it is stored in a file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ def array(values: NDArray[np.float32]) -> Stored:
 
 
 def raw(dtype: str, *elements: int) -> Stored:
-    """Elements given by the whole number that their bytes are."""
+    """Return a tensor whose elements are given as integers with the same bytes."""
     width = ELEMENT_BYTES[dtype]
     data = b"".join(element.to_bytes(width, "little") for element in elements)
     return Stored(dtype, (len(elements),), data)
@@ -76,7 +76,7 @@ def only(found: StateDifference) -> LeafDifference:
 
 
 def numbers_of(folder: Path, left: Stored, right: Stored) -> NumberDifference:
-    """The figures of one tensor against another."""
+    """Return the figures of the difference between two tensors."""
     one = write_state(folder / "left.safetensors", tensor=left)
     other = write_state(folder / "right.safetensors", tensor=right)
     numbers = only(difference_of(one, other)).numbers

@@ -1,11 +1,11 @@
-"""What many tests look at is made once a test run, by the program itself, for all workers.
+"""Folders that many tests read, made once per test run by the program itself, for all workers.
 
-A scene is a folder that its maker filled. The first test that asks for it makes it, others wait for
-that one (a lock on a file beside it) and copy from it what they change. Nothing of it is kept for
-the next run or committed: a scene is always what this code does.
+A scene is a folder that its maker filled. The first test that asks for a scene makes it. Other
+tests wait for that one (a lock on a file beside it) and copy what they change. No scene is kept for
+the next test run or committed, so a scene always shows what the present code does.
 
-What a commit's baseline is depends on nothing but the commit (`Repository` dates all of them alike)
-and the variables, so each is recorded once: `baseline_of`.
+A commit's baseline depends only on the commit (`Repository` gives all commits the same date) and on
+the variables. So `baseline_of` records each baseline once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from git_workshop import Repository
 
 # set by `tests/conftest.py` before the workers start
 SCENES = "REPRO_GATE_TESTS_SCENES"
-# settings whose baseline depends on more than the commit: what lies outside of the repository
+# words of settings with which a baseline also depends on something outside of the repository
 OUTSIDE = ("data:", "fetch:", "env:", "image:", "cache:", "preprocess:", "pass_env:", "cluster:")
 
 
 def scene(name: str, make: Callable[[Path], object]) -> Path:
-    """The folder that `make` fills, to be read and copied; where it raises, nothing is kept."""
+    """Return the folder that `make` fills, only to be read or copied.
+
+    Nothing is kept if `make` raises an exception.
+    """
     root = Path(os.environ[SCENES])
     place, making = root / name, root / f"{name}.making"
     with (root / f"{name}.lock").open("w") as lock:
@@ -41,7 +44,7 @@ def scene(name: str, make: Callable[[Path], object]) -> Path:
 
 
 def copied(name: str, make: Callable[[Path], object], target: Path) -> Path:
-    """A copy of a scene for one test, which may change it."""
+    """Return a copy of a scene, which the test may change."""
     shutil.copytree(scene(name, make), target, symlinks=True, dirs_exist_ok=True)
     return target
 

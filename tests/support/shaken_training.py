@@ -1,4 +1,4 @@
-"""A played training whose last loss hangs on a function of the test's: `amount()` of depends.py.
+"""A played training whose last loss depends on a function of the test: `amount()` of depends.py.
 
 It also writes what the real harness saw of that file, as a training with torch does.
 """
@@ -19,7 +19,7 @@ PLAYED = SCRIPT.replace(
     "import depends\n"
     'losses = [float(text) for text in play["losses"]]\n'
     "losses[-1] += zlib.crc32(repr(depends.amount()).encode()) / 2**32\n"
-    # the harness asks where torch lies, whose files are no user's
+    # the harness asks where torch is installed, since torch's files are not the user's
     "sys.modules['torch'] = type(sys)('torch')\n"
     "sys.modules['torch'].__file__ = '/nowhere/torch/__init__.py'\n"
     'tell_code(os.environ.get("REPRO_GATE_SHAKE", ""))\n',
@@ -41,7 +41,7 @@ write("sources", ".jsonl", b"".join(json.dumps(line).encode() + b"\\n" for line 
 
 
 class Shaken(Project):
-    """A repository with such a training; at first it hangs on nothing."""
+    """A repository with such a training, which at first depends on nothing."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -49,7 +49,7 @@ class Shaken(Project):
         self.hangs_on("def amount(): return 0\n")
 
     def hangs_on(self, source: str) -> str:
-        """Let the result hang on what `amount` in this module returns."""
+        """Make the result depend on what `amount` in this module returns."""
         self.write("depends.py", source)
         return self.commit()
 

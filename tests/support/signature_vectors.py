@@ -1,7 +1,7 @@
-"""Signatures that are valid, and all that is nearly one, made anew from a key and a message.
+"""Valid signatures and near misses, generated from a key and a message.
 
-Each entry is a name, the signature's bytes, and whether it counts. The kinds are those that
-Wycheproof's vectors for ECDSA and Ed25519 have; none of its files is copied.
+Each vector is a name, the signature's bytes, and whether it is valid. The kinds follow Wycheproof's
+vectors for ECDSA and Ed25519; none of its files is copied.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Vector = tuple[str, bytes, bool]
 
 
 def element(tag: int, content: bytes) -> bytes:
-    """One element in DER, short."""
+    """Return a DER element with a short length, so below 128 bytes."""
     return bytes((tag, len(content))) + content
 
 
 def whole(number: int) -> bytes:
-    """An INTEGER, of either sign."""
+    """Return a DER INTEGER of either sign."""
     size = (number if number >= 0 else ~number).bit_length() // 8 + 1
     return element(2, number.to_bytes(size, "big", signed=True))
 
 
 def pair(r: int, s: int) -> bytes:
-    """A signature in DER."""
+    """Return an ECDSA signature in DER."""
     return element(0x30, whole(r) + whole(s))
 
 
 def ecdsa_vectors(key: ec.EllipticCurvePrivateKey, message: bytes) -> Iterator[Vector]:
-    """Signatures over SHA-256 of the message; of (r, s) and (r, -s) both count."""
+    """Return ECDSA vectors over the message's SHA-256; (r, s) and (r, -s) are both valid."""
     r, s = decode_dss_signature(key.sign(message, ec.ECDSA(SHA256())))
     n = P256_ORDER
     yield "as it is", pair(r, s), True
@@ -57,7 +57,7 @@ def ecdsa_vectors(key: ec.EllipticCurvePrivateKey, message: bytes) -> Iterator[V
 
 
 def _other_forms(r: int, s: int) -> Iterator[Vector]:
-    """The right numbers, in bytes that are not their DER."""
+    """Return the right numbers in encodings that are not DER."""
     good = pair(r, s)
     inside = whole(r) + whole(s)
     first, second = whole(r), whole(s)
@@ -86,7 +86,7 @@ def _other_forms(r: int, s: int) -> Iterator[Vector]:
             "without bytes": b"\x02\x00",
             "as NULL": b"\x05\x00",
         }
-        # without the zero that says that it is not negative
+        # without the leading zero byte, the number reads as negative
         if content[0] == 0:
             spoilt["read as negative"] = element(2, content[1:])
         for how, number in spoilt.items():
@@ -96,7 +96,7 @@ def _other_forms(r: int, s: int) -> Iterator[Vector]:
 
 
 def _other_numbers(r: int, s: int) -> Iterator[Vector]:
-    """DER as it should be, of numbers that no signature has."""
+    """Return correct DER of numbers that no valid signature can have."""
     n = P256_ORDER
     edges = (0, 1, -1, n, n - 1, n + 1, 2**256 - 1, 2**256)
     for edge in edges:
@@ -112,7 +112,7 @@ def _other_numbers(r: int, s: int) -> Iterator[Vector]:
 
 
 def ed25519_vectors(key: Ed25519PrivateKey, message: bytes) -> Iterator[Vector]:
-    """Signatures over the message itself (RFC 8032, 5.1.6 and 5.1.7)."""
+    """Return Ed25519 vectors over the message itself (RFC 8032, 5.1.6 and 5.1.7)."""
     good = key.sign(message)
     point, scalar = good[:32], int.from_bytes(good[32:], "little")
 
@@ -120,7 +120,7 @@ def ed25519_vectors(key: Ed25519PrivateKey, message: bytes) -> Iterator[Vector]:
         return point + number.to_bytes(32, "little")
 
     yield "as it is", good, True
-    # the same to whoever forgets to compare it with the order
+    # equal modulo the order: a verifier that forgets to compare with the order accepts it
     yield "s beyond the order", with_scalar(scalar + ED25519_ORDER), False
     yield "s far beyond the order", with_scalar(scalar + 8 * ED25519_ORDER), False
     yield "the other s", with_scalar(ED25519_ORDER - scalar), False
@@ -146,7 +146,7 @@ def ed25519_vectors(key: Ed25519PrivateKey, message: bytes) -> Iterator[Vector]:
 
 
 def small_order_points() -> set[bytes]:
-    """All encodings of the eight points of order 1, 2, 4 and 8, also those beyond the field."""
+    """Return all encodings of the eight points of order 1, 2, 4 and 8, non-canonical ones too."""
     p = ED25519_PRIME
     d = -121665 * pow(121666, -1, p) % p
     found = set()
@@ -164,7 +164,7 @@ def small_order_points() -> set[bytes]:
 
 
 def _root(square: int, missing: int | None = None) -> int:
-    """A square root modulo the prime (RFC 8032, 5.1.3)."""
+    """Return a square root modulo the prime (RFC 8032, 5.1.3)."""
     p = ED25519_PRIME
     for factor in (1, pow(2, (p - 1) // 4, p)):
         root = pow(square, (p + 3) // 8, p) * factor % p

@@ -1,4 +1,4 @@
-"""A certificate authority like Fulcio's, with a log of certificates: real X.509, real promises.
+"""A certificate authority like Fulcio, with a certificate log: real X.509, real signed promises.
 
 RFC 6962, 3.2 and 3.3, says what a log of certificates signs and how the promise stands in one.
 """
@@ -23,12 +23,12 @@ LIFE = timedelta(minutes=10)
 
 
 def new_key() -> Key:
-    """A key on P-256."""
+    """Return a new key on P-256."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def public_der(key: Key) -> bytes:
-    """The public half as SubjectPublicKeyInfo."""
+    """Return the public key as DER, a SubjectPublicKeyInfo."""
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -76,7 +76,7 @@ class Authority:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
-        """Certify itself."""
+        """Create the self-signed root certificate."""
         subject = _name("root")
         identifier = x509.SubjectKeyIdentifier.from_public_key(self.key.public_key())
         self.root = (

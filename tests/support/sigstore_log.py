@@ -23,7 +23,7 @@ Json = dict[str, object]
 
 
 class RefusedEntryError(Exception):
-    """What the log answers 400 to, or 409 where `uuid` names the same entry."""
+    """The log refuses an entry: with 400, or with 409 if `uuid` names the same entry."""
 
     def __init__(self, message: str, uuid: str = "") -> None:
         super().__init__(message)
@@ -31,12 +31,12 @@ class RefusedEntryError(Exception):
 
 
 def canonical(value: object) -> bytes:
-    """Canonical JSON, as far as such entries need it."""
+    """Return canonical JSON, as far as log entries need it."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def b64(data: bytes) -> str:
-    """Standard base64."""
+    """Return standard base64."""
     return base64.b64encode(data).decode()
 
 
@@ -45,12 +45,12 @@ def _leaf(body: bytes) -> bytes:
 
 
 def _split(count: int) -> int:
-    """The largest power of two below a count."""
+    """Return the largest power of two below a count."""
     return 1 << (count - 1).bit_length() - 1
 
 
 def tree_root(leaves: list[bytes]) -> bytes:
-    """The root over leaf hashes."""
+    """Return the tree's root hash over leaf hashes."""
     if len(leaves) == 1:
         return leaves[0]
     at = _split(len(leaves))
@@ -58,7 +58,7 @@ def tree_root(leaves: list[bytes]) -> bytes:
 
 
 def tree_path(index: int, leaves: list[bytes]) -> list[bytes]:
-    """The hashes beside the way from a leaf to the root."""
+    """Return the sibling hashes on the path from a leaf to the root."""
     if len(leaves) == 1:
         return []
     at = _split(len(leaves))
@@ -69,7 +69,7 @@ def tree_path(index: int, leaves: list[bytes]) -> list[bytes]:
 
 @dataclass
 class Log:
-    """The log's tree, which others have used before; `promises_with` replaces its key."""
+    """The log, with five entries of others; `promises_with` signs promises with another key."""
 
     key: Key = field(default_factory=new_key)
     promises_with: Key | None = None
@@ -79,11 +79,11 @@ class Log:
 
     @property
     def log_id(self) -> bytes:
-        """The SHA-256 of its key."""
+        """The SHA-256 of the log's public key."""
         return hashlib.sha256(public_der(self.key)).digest()
 
     def submit(self, proposed: object) -> tuple[str, Json]:
-        """Check a proposed entry as Rekor does, and take it in; its name, and what is answered."""
+        """Check a proposed entry as Rekor does and add it; return its UUID and the answer."""
         body = canonical(_entry(proposed))
         uuid = "0" * 16 + _leaf(body).hex()
         if body in self.bodies:
@@ -124,7 +124,7 @@ class Log:
 
 
 def _entry(proposed: object) -> Json:
-    """The entry that Rekor makes of an envelope and the certificate of its key."""
+    """Return the entry that Rekor makes from an envelope and the certificate of its key."""
     try:
         assert isinstance(proposed, dict)
         assert set(proposed) == {"apiVersion", "kind", "spec"}

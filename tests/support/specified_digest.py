@@ -1,4 +1,4 @@
-"""docs/digest.md once more, from its words alone: nothing of the program is used here.
+"""A second implementation of docs/digest.md, written from the page without using the program.
 
 Maps are dictionaries, sequences lists or tuples, sets frozen sets; objects are left to others.
 """

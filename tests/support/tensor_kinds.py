@@ -1,4 +1,4 @@
-"""Tensors of every kind that a training may hold, made from one number each."""
+"""Tensors of every kind that a training may have, each made from one number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Make = Callable[[float], torch.Tensor]
 
 
 class Wrapper(torch.Tensor):
-    """No memory of its own; no operator works on it, as on a weight that only one kernel reads."""
+    """A tensor subclass without memory, on which no operator works.
+
+    It stands for a quantized weight that only one special kernel can read.
+    """
 
     held: float
 
@@ -43,7 +46,7 @@ class Float8(Wrapper):
 
 
 class FourBit(Wrapper):
-    """Two 4-bit floats a byte, in a wrapper that lies in another one."""
+    """4-bit floats, two per byte, in a wrapper inside another wrapper."""
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["packed", "scales"], None
@@ -55,7 +58,7 @@ class FourBit(Wrapper):
 
 
 class NamesNothing(Wrapper):
-    """A wrapper that breaks the promise: what it names is no tensor."""
+    """A wrapper that breaks the protocol: the attribute that it names is no tensor."""
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["held"], None
@@ -76,7 +79,7 @@ class Raises(Wrapper):
 
 
 class Answers(torch.Tensor):
-    """Memory of its own, and an answer to everything that is asked of it."""
+    """A tensor with memory, which intercepts every function that is called on it."""
 
     @classmethod
     def __torch_function__(cls, *_: object, **__: object) -> object:
@@ -84,7 +87,7 @@ class Answers(torch.Tensor):
 
 
 class Images(torch.Tensor):
-    """A class that only gives a tensor another name."""
+    """A subclass that changes nothing but the tensor's class."""
 
 
 def _uninitialized(_: float) -> torch.Tensor:
@@ -144,7 +147,7 @@ DTYPES = tuple(
         if isinstance(dtype, torch.dtype) and not str(dtype).startswith(("torch.q", "torch.bits"))
     )
 )
-# Of these a digest is made, and a file.
+# The kinds that the harness digests and writes to a file.
 RECORDED: Mapping[str, Make] = {
     **{str(dtype): _bits(dtype) for dtype in DTYPES},
     "parameter": lambda value: nn.Parameter(torch.full((2, 4), value)),
@@ -170,7 +173,7 @@ RECORDED: Mapping[str, Make] = {
     "another name": lambda value: torch.full((2, 4), value).as_subclass(Images),
     "answers": lambda value: torch.full((2, 4), value).as_subclass(Answers),
 }
-# These are left out, with the reason that is told.
+# The kinds that are left out, with the reason that the harness reports.
 LEFT_OUT: Mapping[str, tuple[Make, str]] = {
     "meta": (
         lambda _: torch.empty(2, device="meta"),

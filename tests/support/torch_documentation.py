@@ -1,4 +1,4 @@
-"""The lists of `torch.use_deterministic_algorithms`: of a docstring, and as releases had them."""
+"""The operator lists in torch's `use_deterministic_algorithms`: parsed, and as recorded."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gate.training.operator_tables import (
 )
 
 RECORDED = Path(__file__).resolve().parents[1] / "verdict" / "documented_operators.json"
-# the table speaks of CUDA and the CPU
+# the gate's table only covers CUDA and the CPU
 LEFT_OUT = frozenset({"mps"})
 Lists = Mapping[InStrictMode, Sequence[str]]
 
 
 class Documented(NamedTuple):
-    """A bullet of torch's documentation: name, devices, and the list that it stands in."""
+    """A bullet of torch's documentation: name, devices, and the list that contains it."""
 
     name: str
     devices: frozenset[str]
@@ -32,7 +32,7 @@ class Documented(NamedTuple):
 
 
 def lists_of(docstring: str) -> Lists:
-    """The bullets of both lists, each as one line."""
+    """Return the bullets of both lists in a docstring, each as one line."""
     _, replaced, refused = re.split(
         r"operations will act\s+deterministically when|operations will throw a\s+:class:", docstring
     )
@@ -47,7 +47,7 @@ def lists_of(docstring: str) -> Lists:
 
 
 def documented(lists: Lists) -> list[Documented]:
-    """The operators that the bullets name, but for those of devices that the table leaves out."""
+    """Return the operators in the bullets, except for devices that the table leaves out."""
     found = []
     for strict, bullets in lists.items():
         for bullet in bullets:
@@ -61,7 +61,7 @@ def documented(lists: Lists) -> list[Documented]:
 
 
 def recorded() -> dict[str, Lists]:
-    """The lists of each release that was recorded, by its version."""
+    """Return the recorded lists, by torch's version."""
     releases = json.loads(RECORDED.read_text("utf-8"))["releases"]
     return {
         one["torch"]: {strict: one[strict.value] for strict in InStrictMode} for one in releases
@@ -69,7 +69,7 @@ def recorded() -> dict[str, Lists]:
 
 
 def not_in_the_table(lists: Lists, release: Release) -> list[Documented]:
-    """What torch documents and no row of the table says of that release."""
+    """Return what torch documents for a release and no row of the table contains."""
     return [bullet for bullet in documented(lists) if not _listed(bullet, release)]
 
 
@@ -83,7 +83,7 @@ def _listed(bullet: Documented, release: Release) -> bool:
 
 
 def not_documented(lists: Lists, release: Release) -> list[str]:
-    """Rows that would have torch's lists of that release as their source, and are not in them."""
+    """Return the rows that name torch's lists of a release as source, and are not in them."""
     known = documented(lists)
     return [
         f"{row.shown}: {name}"

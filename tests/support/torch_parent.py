@@ -1,12 +1,13 @@
-"""A Python process that has imported torch, and forks one process after the other from itself.
+"""A Python process that has imported torch, and forks a process for each script.
 
-Run as `python -c` by `torch_processes.py`, with the number of the descriptor to answer on. It is
-asked for one script at a time, as `asked_for` reads it. The forked process goes on as if Python had
-just been started for that script: all that was imported here is out of its sight, and comes back,
-as the same objects, where an import asks for it. So the harness starts before torch is there, and
-sees each import that it waits for, as in a process of its own.
+`torch_processes.py` runs it as `python -c`, with the number of the descriptor to answer on. It
+takes one request at a time, in the form that `asked_for` reads. The forked process continues as if
+Python had just been started for the script. All modules imported here are hidden from it, and come
+back as the same objects when the script imports them. So the harness starts before torch is
+imported and sees each import that it waits for, as in a fresh process.
 
-Only what Python itself starts with is imported here: the rest is for the scripts to import.
+This file imports only modules that Python itself loads at start: any other would already be loaded
+when a script imports it.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
     from typing import Any
 
-# the start-up hook comes again for each script
+# modules that stay visible; the start-up hook `sitecustomize` is imported again for each script
 AT_START = frozenset(sys.modules) - {"sitecustomize", "gc"}
-# it comes with the first optimizer, and takes longer than torch itself
+# torch imports it with the first optimizer, which takes longer than importing torch itself
 COMPILER = "torch._dynamo"
-# what Python itself adds to the variables of a process whose locale is C
+# PEP 538: Python sets this variable in a process whose locale is C
 LOCALE = "LC_CTYPE"
 
 
 class Imports:
-    """What each module asked for while it was imported here."""
+    """Records which modules each module imported while it was imported itself."""
 
     def __init__(self) -> None:
         self.asked: dict[str, dict[str, None]] = {}
@@ -57,7 +58,7 @@ class Imports:
         within, wanted = globals, fromlist or ()
         found = self._plain(name, within, locals, wanted, level)
         spec = within.get("__spec__") if within else None
-        # a function that is called later asks for itself
+        # only while the module itself is initialised: a function called later imports by itself
         if within and getattr(spec, "_initializing", False):
             full = name
             if level:
@@ -68,7 +69,7 @@ class Imports:
         return found
 
     def bring(self, name: str) -> None:
-        """Import a module; what it brought along in any way counts as asked for by it."""
+        """Import a module, and record every module that became loaded as imported by it."""
         before = set(sys.modules)
         __import__(name)
         new = (each for each in sys.modules if each not in before)
@@ -76,14 +77,15 @@ class Imports:
 
 
 class Hidden:
-    """Modules that are loaded and not to be seen; the finder that lets imports find them."""
+    """The loaded modules that are hidden, and the finder that returns them to imports."""
 
     def __init__(self, asked: dict[str, dict[str, None]]) -> None:
         self.modules = {
             name: sys.modules.pop(name) for name in list(sys.modules) if name not in AT_START
         }
         self._asked = asked
-        # an import sets a module on its package, where the name may be something else's by now
+        # An import sets a module as an attribute of its package. Keep the attribute's present
+        # value: the package may since have bound the name to something else.
         self._named: dict[tuple[str, str], Any] = {}
         for name in self.modules:
             package, _, child = name.rpartition(".")
@@ -91,7 +93,8 @@ class Hidden:
                 self._named[package, child] = vars(self.modules[package])[child]
         for (package, child), value in self._named.items():
             full, names = f"{package}.{child}", vars(self.modules[package])
-            # some packages import one when its name is first asked for
+            # a package with a lazy `__getattr__` imports the module when the name is first used,
+            # so the name must be missing again
             lazy = "__getattr__" in names and full not in asked.get(package, ())
             if lazy and value is self.modules[full]:
                 del names[child]
@@ -99,23 +102,23 @@ class Hidden:
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As the finders of Python."""
+        """Find a hidden module, as `importlib.abc.MetaPathFinder` specifies."""
         module = self.modules.get(name)
         if not isinstance(module, type(sys)):
             return None
-        # each has a loader of its own, since the harness's hook changes that
+        # a separate loader for each module, since the harness's import hook modifies it
         loader: Any = Returning(self, module)
         return ModuleSpec(name, loader, is_package="__path__" in vars(module))
 
     def return_needed(self, name: str) -> None:
-        """Import what a module asked for while it was imported first."""
+        """Import the modules that a module imported when it was first imported."""
         for needed in self._asked.get(name, ()):
             module = self.modules.get(needed)
             if module is None or needed in sys.modules:
                 continue
             spec = getattr(module, "__dict__", {}).get("__spec__")
             if spec is None or spec.name != needed:
-                # no import made it: code put it there
+                # code put this entry into sys.modules without an import, so do the same
                 sys.modules[needed] = module
             else:
                 __import__(needed)
@@ -137,19 +140,19 @@ class Returning:
         self._spec = module.__spec__
 
     def create_module(self, _spec: ModuleSpec) -> ModuleType:
-        """The module that has been there all the time."""
+        """Return the module that is loaded already."""
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing of it runs again."""
-        # some of torch's modules refuse to be set something
+        """Run none of the module's code again; only its own imports and side effects."""
+        # through `vars`, because some of torch's modules refuse attributes to be set
         vars(module)["__spec__"] = self._spec
         self._hidden.return_needed(module.__name__)
         happen_again(module.__name__)
 
 
 def happen_again(name: str) -> None:
-    """What the import of a module does elsewhere, or finds out of the process."""
+    """Repeat what importing a module changes elsewhere, or reads from the process."""
     modules: Mapping[str, Any] = sys.modules
     if name == "multiprocessing":
         sys.modules["__mp_main__"] = sys.modules["__main__"]
@@ -164,11 +167,11 @@ def happen_again(name: str) -> None:
 
 
 def asked_for(answers: int) -> dict[str, Any]:
-    """Fork for each request; what is asked for, in the forked process alone.
+    """Fork for each request; return the request, only in the forked process.
 
-    A request is `{"folder", "words", "variables", "output"}`; `words` are the script, relative to
-    the folder, and its arguments. The answers are the number of the forked process, and the code
-    with which that ended.
+    A request is `{"folder", "words", "variables", "output"}`. `words` are the script, relative to
+    the folder, and its arguments. The parent answers with the forked process's id, and then with
+    its exit code.
     """
     while True:
         try:
@@ -185,7 +188,7 @@ def asked_for(answers: int) -> dict[str, Any]:
 
 
 def begin(asked: dict[str, Any], hidden: Hidden) -> CodeType:
-    """Become a Python that was started for the script; the script's code."""
+    """Turn this process into one that was started for the script; return the script's code."""
     for number, name in enumerate((os.devnull, *asked["output"])):
         opened = os.open(name, os.O_RDWR)
         os.dup2(opened, number)
@@ -198,12 +201,13 @@ def begin(asked: dict[str, Any], hidden: Hidden) -> CodeType:
         os.environ.setdefault(LOCALE, locale)
     sys.argv[:] = asked["words"]
     sys.orig_argv[:] = [sys.executable, *asked["words"]]
-    # the first entry was the empty one of `-c`
+    # drop the first entry of sys.path: it is the empty one of `-c`
     first = filter(None, asked["variables"].get("PYTHONPATH", "").split(":"))
     sys.path[:] = [*first, *sys.path[1:]]
     sys.meta_path.insert(0, hidden)
     main = sys.modules["__main__"] = type(sys)("__main__")
-    # generators begin with entropy in each process; Python renews that of `random` at a fork
+    # In a fresh process generators start from entropy, so reseed those of numpy and torch. Python
+    # itself reseeds `random` after a fork.
     hidden.modules["numpy.random"].seed()
     hidden.modules["torch"].default_generator.seed()
     try:  # noqa: SIM105 - contextlib is for the script to import
@@ -229,13 +233,13 @@ def main() -> None:
     torch.manual_seed = plain
     del sys.modules["__mp_main__"]
     gc.collect()
-    # what is never looked at again is not written to, and so stays shared with the forked ones
+    # frozen objects are not touched by the collector, so their pages stay shared with the forks
     gc.freeze()
     asked = asked_for(int(sys.argv[1]))
     try:
         exec(begin(asked, Hidden(imports.asked)), vars(sys.modules["__main__"]))  # noqa: S102 - as Python runs it
     except Exception as error:  # noqa: BLE001 - of the script
-        # told as Python does, without the frames of this program
+        # print the traceback as Python does, without the frames of this program
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
             trace = trace.tb_next

@@ -1,9 +1,9 @@
-"""Scripts that use torch, each in a process of its own, without an import of torch for each.
+"""Run scripts that use torch, each in a separate process, without importing torch for each.
 
-Two of three seconds of such a script are that import. So a process that has done it forks for
-them: `torch_parent.py`. It makes no difference to a script, and `tests/harness` holds that; what is
-read when Python or a library of torch's starts cannot be given to a fork, and such a script gets a
-Python of its own, as does one without torch.
+Importing torch takes two of the three seconds of such a script. So `torch_parent.py` imports torch
+once and forks for each script. Scripts cannot tell the difference, which `tests/harness` checks.
+Some variables are read only when Python or one of torch's libraries starts, so they cannot be given
+to a fork. A script with such a variable gets a fresh Python, and so does one without torch.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pathlib import Path
 
 SCRIPT = "script.py"
 PARENT = Path(__file__).with_name("torch_parent.py")
-# also for a machine that has much else to do: a script takes seconds
+# generous, because a script takes seconds but the machine may be busy
 SECONDS = 300
-# each holds a third of a gigabyte
+# each takes a third of a gigabyte of memory
 MOST_PARENTS = 3
-# read while the script runs
+# prefixes of variables that are read while the script runs, so that a fork can get them
 LATE = (
     *("REPRO_GATE_", "PYTHONPATH", "TMPDIR", "HOME", "SET", "FAULT", "NCCL_ALGO"),
     *("CUBLAS_WORKSPACE_CONFIG", "CUDA_", "TORCHINDUCTOR_", "TRITON_", "NVTE_", "FLASH_"),
 )
-# read when Python and its libraries start: a parent for each set of them
+# variables that are read when Python and its libraries start: each set of values has one parent
 EARLY = frozenset(
     (
         *("PATH", "LANG", "LOGNAME", "USER", "TZ", "OMP_NUM_THREADS", "OMP_DYNAMIC"),
@@ -40,8 +40,8 @@ EARLY = frozenset(
         *("MKL_NUM_THREADS", "MKL_DYNAMIC"),
     )
 )
-# what copies functions of another module when it is imported has them from before they were hooked:
-# the compiler, the package of collectives, asyncio and those that hand out work
+# Modules that copy functions of other modules when they are imported. In a fork the copies date
+# from before the harness hooked those functions, so such scripts get a fresh Python.
 OWN_PYTHON = (
     *(b"torch.compile", b"torch.distributed"),
     *(b"asyncio", b"concurrent", b"multiprocessing", b"queue"),
@@ -50,7 +50,7 @@ OWN_PYTHON = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a script ended, and what it printed."""
+    """A script's exit code and output."""
 
     code: int
     stdout: str
@@ -58,7 +58,7 @@ class Ended:
 
 
 def can_fork(script: Path, variables: Mapping[str, str]) -> bool:
-    """Whether a fork makes no difference to this script."""
+    """Decide whether the script behaves the same in a fork as in a fresh Python."""
     code = script.read_bytes()
     return (
         b"torch" in code
@@ -72,12 +72,12 @@ def _early(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_forked(folder: Path, words: tuple[str, ...], variables: Mapping[str, str]) -> Ended:
-    """Run a script that can be forked, with its arguments behind it, in its folder."""
+    """Run a script in a fork, in its folder; `words` are the script and its arguments."""
     return _parent(_early(variables)).run(folder, words, variables)
 
 
 def run_script(folder: Path, variables: Mapping[str, str], *, forked: bool = True) -> Ended:
-    """Run `script.py` of a folder, in it, with these variables alone."""
+    """Run `script.py` in its folder with only these variables, in a fork if that is possible."""
     if forked and can_fork(folder / SCRIPT, variables):
         return run_forked(folder, (SCRIPT,), variables)
     done = subprocess.run(
@@ -108,7 +108,7 @@ class TorchParent:
         os.close(told)
 
     def run(self, folder: Path, words: tuple[str, ...], variables: Mapping[str, str]) -> Ended:
-        """Run a script of a folder, with its arguments, in a process that is forked for it."""
+        """Run a script with its arguments in a fork; kills it after `SECONDS`."""
         with tempfile.TemporaryDirectory(prefix="repro-gate-output-") as place:
             output = [Path(place, name) for name in ("stdout", "stderr")]
             for path in output:
@@ -141,13 +141,13 @@ class TorchParent:
 
     @property
     def has_ended(self) -> bool:
-        """Whether something has ended it: tests of signals and of families of processes may."""
+        """True if the parent process is gone: tests of signals and process groups may kill it."""
         return self._process.poll() is not None
 
     def end(self) -> None:
-        """End it."""
+        """End the parent process."""
         self._answers.close()
-        # it ends where its input does; what ended before has not read all of that
+        # It ends when its input does. If it was killed before, its input is a broken pipe.
         with suppress(BrokenPipeError):
             self._process.communicate()
 
@@ -157,7 +157,7 @@ _parents: dict[frozenset[tuple[str, str]], TorchParent] = {}
 
 def _parent(variables: Mapping[str, str]) -> TorchParent:
     key = frozenset(variables.items())
-    # the one that was not asked for longest goes first
+    # the dictionary is in order of last use, so its first parent is the one to end
     found = _parents.pop(key, None)
     if found is not None and found.has_ended:
         found.end()
@@ -172,6 +172,6 @@ def _parent(variables: Mapping[str, str]) -> TorchParent:
 
 @atexit.register
 def end_parents() -> None:
-    """Nothing of them is left when the tests are done."""
+    """End all parents when the tests are done."""
     while _parents:
         _parents.popitem()[1].end()

@@ -1,4 +1,4 @@
-"""What the tests of `torch.save` files share."""
+"""Helpers for tests of `torch.save` files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def saver(folder: Path) -> Save:
 def row_major(tensor: torch.Tensor) -> bytes:
     if not tensor.numel():
         return b""
-    # a clone: `contiguous()` leaves the stride of a single element as it is
+    # a clone, because `contiguous()` does not change the stride of a single element
     dense = tensor.detach().resolve_conj().clone(memory_format=torch.contiguous_format)
     flat = dense.reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Small operator traces, one thing changed."""
+"""Small operator traces for tests, which change one thing in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gate.evidence.trace import Phase, RankTrace, TracedCall, TracedValue
 
 
 def value(content: str, *made_by: int, name: str = "0", **fields: object) -> TracedValue:
-    """A tensor with this content, made by these calls; no content stands for bytes not read."""
+    """Return a tensor with this content, made by these calls; empty content was not read."""
     digest = f"grid64:{hashlib.sha256(content.encode()).hexdigest()}" if content else ""
     told = {"form": "float32 (4,)", "device": "cpu", **fields}
     return TracedValue(name=name, digest=digest, made_by=made_by, **told)  # type: ignore[arg-type] # by name
@@ -21,7 +21,7 @@ def call(
     outputs: tuple[TracedValue, ...] = (),
     **fields: object,
 ) -> TracedCall:
-    """A call at `train.py`, on the line with its own number."""
+    """Return a call in `train.py`, on the line with the call's own number."""
     told: dict[str, object] = {
         "step": 1,
         "module": "",
@@ -46,7 +46,7 @@ def call(
 
 
 def chain(contents: str, **first: object) -> RankTrace:
-    """Calls of which each makes its letter from the one before it."""
+    """Return a trace in which each call makes its letter from the previous call's."""
     calls = []
     for number, content in enumerate(contents):
         inputs = (value(contents[number - 1], number - 1),) if number else ()
@@ -56,5 +56,5 @@ def chain(contents: str, **first: object) -> RankTrace:
 
 
 def trace(*calls: TracedCall, rank: int = 0, ended: str = "done") -> RankTrace:
-    """A trace of one rank."""
+    """Return a trace of one rank."""
     return RankTrace(rank=rank, calls=calls, ended=ended, unread=0)  # type: ignore[arg-type] # by name

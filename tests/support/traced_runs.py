@@ -1,4 +1,4 @@
-"""Runs small scripts under the real harness with the operator trace on, and compares two."""
+"""Run small scripts under the real harness with operator traces, and compare two runs."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ for step in range(3):
 
 
 def line_of(source: str, part: str) -> int:
-    """The number of the first line that holds a piece of text."""
+    """Return the number of the first line that contains a piece of text."""
     return next(number for number, line in enumerate(source.splitlines(), start=1) if part in line)
 
 
 def changed(old: str, new: str, source: str = TRAINING) -> str:
-    """The training with one piece of text replaced."""
+    """Return the training with one piece of text replaced."""
     assert old in source
     return source.replace(old, new)
 
 
 class TracedRuns:
-    """Traced runs of scripts, each in a process of its own."""
+    """Traced runs of scripts, each in a separate process."""
 
     def __init__(self, runs: HarnessRuns) -> None:
         self._runs = runs
@@ -64,7 +64,7 @@ class TracedRuns:
     def trace(
         self, source: str, *, first: int = 1, last: int = 2, lines: bool = False, **variables: str
     ) -> tuple[RunEvidence, tuple[RankTrace, ...]]:
-        """One run's evidence and traces, from step `first` to its end after step `last`."""
+        """Return a run's evidence and traces, from step `first` to its end after step `last`."""
         before = set(self._runs.runs.iterdir())
         evidence = self._runs.run(
             source,
@@ -79,12 +79,12 @@ class TracedRuns:
         return evidence, read_traces(FILES, Path(folder) / "out")
 
     def repeat(self, source: str, *, first: int = 1, last: int = 2) -> TraceFinding:
-        """Two runs of one script against each other."""
+        """Compare two traced runs of one script."""
         one, other = (self.trace(source, first=first, last=last)[1] for _ in range(2))
         return compare_traces(one, other, drift=False)
 
     def drift(self, base: str, head: str, *, last: int = 2) -> TraceFinding:
-        """A run of the base against one of the head."""
+        """Compare a traced run of the base with one of the head."""
         return compare_traces(
             self.trace(base, last=last)[1], self.trace(head, last=last)[1], drift=True
         )

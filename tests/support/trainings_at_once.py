@@ -1,7 +1,6 @@
-"""Trainings that a test runs in one go, in the place of processes: recordings and forks.
+"""Trainings that a test runs in one step instead of as processes: recordings and forks.
 
-They stand in for the real ones through the gate's own protocol, and what they cannot do goes to
-real processes.
+They implement the gate's own protocol for processes, and pass everything else to real processes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ STOPPED = ProcessResult(
 
 
 class Left(NamedTuple):
-    """How a training ended, and what it printed."""
+    """A training's exit code and output."""
 
     exit_code: int
     output: bytes
@@ -36,7 +35,7 @@ class Left(NamedTuple):
 
 
 def result_of(train: Callable[[], Left], on_line: OnLine) -> ProcessResult:
-    """Train, and hand on what it printed."""
+    """Run `train`, pass its output on line by line, and return the result of a process."""
     begun = time.monotonic()
     left = train()
     for line in left.output.splitlines():
@@ -52,7 +51,7 @@ def result_of(train: Callable[[], Left], on_line: OnLine) -> ProcessResult:
 
 @dataclass
 class RunAtOnce:
-    """A training that runs to its end as soon as it was let go."""
+    """A training that runs to its end as soon as it is let go."""
 
     train: Callable[[], Left]
     on_line: OnLine
@@ -71,14 +70,14 @@ class RunAtOnce:
 
 @dataclass
 class GroupAtOnce(ABC):
-    """Processes that live at the same time; `runs` are those that run in one go."""
+    """Processes that run at the same time; `runs` are those that run in one step."""
 
     group: ProcessGroup
     runs: list[RunAtOnce] = field(default_factory=list)
 
     @abstractmethod
     def start(self, request: ProcessRequest, on_line: OnLine) -> StartedProcess:
-        """Start a process, or add to `runs` what stands in for it."""
+        """Start a process, or add its replacement to `runs`."""
 
     def follow(self, seconds: float) -> None:
         due = [run for run in self.runs if run.going and run.result is None]
@@ -89,7 +88,7 @@ class GroupAtOnce(ABC):
 
 @dataclass(frozen=True)
 class TrainingsAtOnce(ABC):
-    """The real processes, but for the trainings that its groups run in one go."""
+    """The real processes, except for the trainings that the groups run in one step."""
 
     processes: TrainingProcesses
 
@@ -103,4 +102,4 @@ class TrainingsAtOnce(ABC):
 
     @abstractmethod
     def in_place_of(self, group: ProcessGroup) -> GroupAtOnce:
-        """The group of this kind, which starts all else in `group`."""
+        """Return this class's group, which starts all other processes in `group`."""

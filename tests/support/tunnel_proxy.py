@@ -1,4 +1,4 @@
-"""A proxy for HTTPS: it connects two ends (CONNECT, RFC 9110) and keeps what it was asked."""
+"""An HTTPS proxy that connects two ends (CONNECT, RFC 9110) and records its requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 
 
 class TunnelProxy:
-    """A proxy on a free port of this machine; one that `refuses` lets nobody through."""
+    """A proxy on a free port of this machine; with `refuses` it denies every request."""
 
     def __init__(self, *, refuses: bool = False) -> None:
         self.heads: list[str] = []
@@ -30,7 +30,7 @@ class TunnelProxy:
 
     @property
     def url(self) -> str:
-        """What HTTPS_PROXY would say."""
+        """The proxy's address, as in HTTPS_PROXY."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
 
@@ -56,7 +56,7 @@ class _Handler(StreamRequestHandler):
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
-    """Hand on whatever comes until one end is closed."""
+    """Copy bytes from one socket to the other until either is closed."""
     with contextlib.suppress(OSError):
         while data := source.recv(65_536):
             target.sendall(data)

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine whose answers a test chooses, and may break."""
+"""A real HTTP server on this machine, whose answers a test chooses and may break."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOREVER: Final = 10**6
 
 @dataclass
 class Fault:
-    """What the next `times` requests of a method, with a part in their path, are answered with."""
+    """A planned answer to the next `times` requests with this method and this part of the path."""
 
     method: str
     part: str
@@ -25,7 +25,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it came."""
+    """A request as the server received it."""
 
     method: str
     path: str
@@ -34,16 +34,16 @@ class Asked:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request; a double's `serve` answers it."""
+    """Handles one request, which the double's `serve` answers."""
 
     double: WebDouble
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing into the test's output."""
 
     def handle(self) -> None:
-        """A client may go away in the middle of an answer that a test made endless."""
+        """Handle the connection; ignore a client that disconnects during an endless answer."""
         try:
             super().handle()
         except (BrokenPipeError, ConnectionResetError):
@@ -65,17 +65,17 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_any  # noqa: N815 - http.server's names
 
     def body(self) -> bytes:
-        """What was sent along."""
+        """The body of the request."""
         return self.rfile.read(int(self.headers.get("Content-Length", "0")))
 
     def answer(self, status: int, content: bytes = b"", **headers: str) -> None:
-        """A whole answer."""
+        """Send a complete answer."""
         self.begin(status, **{"Content_Length": str(len(content)), **headers})
         if self.command != "HEAD":
             self.wfile.write(content)
 
     def begin(self, status: int, **headers: str) -> None:
-        """The head of an answer."""
+        """Send the status line and the headers of an answer."""
         self.send_response(status)
         self.send_header("Connection", "close")
         for name, value in headers.items():
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class WebDouble:
-    """On a free port; what was asked stands in `asked`, and `faults` go before the answers."""
+    """A server on a free port; `asked` has all requests, and `faults` precede regular answers."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -107,16 +107,16 @@ class WebDouble:
         self._server.server_close()
 
     def serve(self, handler: Handler) -> None:
-        """Answer one request."""
+        """Answer one request; each double overrides this."""
         handler.answer(404)
 
     def paths(self, method: str) -> list[str]:
-        """The paths that were asked for by a method, in order."""
+        """Return the paths that were requested with a method, in order."""
         return [urlsplit(one.path).path for one in self.asked if one.method == method]
 
 
 def status(number: int, content: bytes = b"", **headers: str) -> Callable[[Handler], None]:
-    """A status and a body in place of the answer."""
+    """Return a fault that answers with a status and a body."""
 
     def act(handler: Handler) -> None:
         handler.body()
@@ -126,14 +126,14 @@ def status(number: int, content: bytes = b"", **headers: str) -> Callable[[Handl
 
 
 def cut(handler: Handler) -> None:
-    """An answer that promises more than it brings."""
+    """Send fewer bytes than the answer's Content-Length promises."""
     handler.body()
     handler.begin(200, Content_Length="1000")
     handler.wfile.write(b"begun")
 
 
 def endless(handler: Handler) -> None:
-    """An answer without an end."""
+    """Send an answer that never ends."""
     handler.body()
     handler.begin(200)
     while True:
@@ -141,7 +141,7 @@ def endless(handler: Handler) -> None:
 
 
 def dripping(handler: Handler) -> None:
-    """An answer without an end, byte by byte: never silent for long."""
+    """Send an endless answer byte by byte, so that no time-out between bytes applies."""
     handler.body()
     handler.begin(200)
     while True:
@@ -150,7 +150,7 @@ def dripping(handler: Handler) -> None:
 
 
 def leading(location: str) -> Callable[[Handler], None]:
-    """Somewhere else, with a cookie, in an answer without an end."""
+    """Return a fault that redirects to `location`, with a cookie and an endless body."""
 
     def act(handler: Handler) -> None:
         handler.begin(302, Location=location, Set_Cookie="session=hush; Path=/")
@@ -161,7 +161,7 @@ def leading(location: str) -> Callable[[Handler], None]:
 
 
 def silent(released: threading.Event) -> Callable[[Handler], None]:
-    """No answer until the test lets go."""
+    """Return a fault that does not answer until the test sets `released`."""
 
     def act(handler: Handler) -> None:
         released.wait(60)

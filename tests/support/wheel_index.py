@@ -1,4 +1,4 @@
-"""A package index over real HTTP that asks for a login, and packages for it to offer."""
+"""A package index over real HTTP that demands a login, and packages for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYMLINK = 0o120777
 def wheel(
     name: str, version: str, members: Mapping[str, str], links: Mapping[str, str] | None = None
 ) -> bytes:
-    """A wheel of pure Python; `links` are members that claim to be symbolic links."""
+    """Return a wheel of pure Python; `links` are members that are marked as symbolic links."""
     about = f"{name}-{version}.dist-info"
     files = {
         **members,
@@ -38,7 +38,7 @@ def wheel(
 
 
 def sdist(name: str, version: str, setup: str) -> bytes:
-    """A source archive, whose `setup.py` runs when somebody builds it."""
+    """Return a source archive, whose `setup.py` runs when it is built."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         for path, text in (
@@ -52,12 +52,15 @@ def sdist(name: str, version: str, setup: str) -> bytes:
 
 
 def sha256_of(data: bytes) -> str:
-    """As a lock file has it."""
+    """Return the hash of a file as lock files write it."""
     return hashlib.sha256(data).hexdigest()
 
 
 class WheelIndex:
-    """On a free port; `files` by name, `login` is `user:password`; `asked` holds each path."""
+    """An index on a free port, with `files` by name; `asked` has the path of each request.
+
+    `login` is `user:password`, or empty for an index without a login.
+    """
 
     def __init__(self, files: Mapping[str, bytes], login: str = "") -> None:
         self.files = files
@@ -79,7 +82,7 @@ class WheelIndex:
         self._server.server_close()
 
     def url(self, login: str = "") -> str:
-        """The address of the index, with a login in it where one is given."""
+        """Return the address of the index, containing the login if one is given."""
         return f"http://{login}{'@' if login else ''}127.0.0.1:{self.port}/simple"
 
 
@@ -88,7 +91,7 @@ def _handler(index: WheelIndex) -> type[BaseHTTPRequestHandler]:
 
     class Answer(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing into the test's output."""
 
         def do_GET(self) -> None:
             if index.login and self.headers.get("Authorization") != wanted:

@@ -1,4 +1,4 @@
-"""Everything that this project writes for people, as texts with their place.
+"""Collect everything that this project writes for people, as texts with their place.
 
 Messages, hints and descriptions are the string constants of the source, taken from its syntax tree:
 an f-string is one text, with `…` where a value goes. Pages are Markdown, YAML and templates.
@@ -29,7 +29,7 @@ YAML_FILES = ("action.yml", "*/action.yml", "examples/**/*.yml", ".github/**/*.y
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """A text; `where` is file and line, `docstring` whether readers of the code alone see it."""
+    """A text; `where` is its file and line. Only readers of the code see a `docstring`."""
 
     where: str
     text: str
@@ -37,7 +37,7 @@ class Written:
 
     @property
     def is_message(self) -> bool:
-        """Whether a user may read it; a single word is an argument or a name."""
+        """True if a user may read the text; a single word is an argument or a name."""
         return not self.docstring and " " in self.text and ".py" in self.where
 
 
@@ -50,19 +50,19 @@ class Page:
 
     @property
     def name(self) -> str:
-        """Its path below the repository's root."""
+        """The page's path below the repository's root."""
         return self.path.relative_to(ROOT).as_posix()
 
     def blocks(self, *languages: str) -> list[str]:
-        """Its fenced blocks in one of these languages."""
+        """Return the page's fenced blocks in one of these languages."""
         return [block for language, block in BLOCK.findall(self.text) if language in languages]
 
     def code_spans(self) -> list[str]:
-        """What stands between backticks, outside the fenced blocks."""
+        """Return the texts between backticks, outside of fenced blocks."""
         return [" ".join(span.split()) for span in CODE_SPAN.findall(BLOCK.sub("", self.text))]
 
     def anchors(self) -> set[str]:
-        """Where a link into the page can lead: its headings, as GitHub names them."""
+        """Return the anchors to which links can lead: GitHub's names of the headings."""
         found: set[str] = set()
         for heading in HEADING.findall(BLOCK.sub("", self.text)):
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -76,14 +76,14 @@ class Page:
 
 @cache
 def pages() -> tuple[Page, ...]:
-    """Every Markdown page of the project, in the order of names."""
+    """Return every Markdown page of the project, sorted by name."""
     paths = {path for pattern in PAGES for path in ROOT.glob(pattern)}
     return tuple(Page(path=path, text=path.read_text("utf-8")) for path in sorted(paths))
 
 
 @cache
 def source_texts() -> tuple[Written, ...]:
-    """The string constants of the program, and what its page templates hold."""
+    """Return the string constants of the program, and the texts of its page templates."""
     files = [*(ROOT / "gate").rglob("*.py"), ROOT / "container" / "start.py"]
     found = [written for path in sorted(files) for written in constants(path)]
     templates = sorted((ROOT / "gate").rglob("*.html"))
@@ -92,19 +92,19 @@ def source_texts() -> tuple[Written, ...]:
 
 @cache
 def yaml_texts() -> tuple[Written, ...]:
-    """Actions, workflows and examples, comments included."""
+    """Return the texts of actions, workflows and examples, including comments."""
     paths = {path for pattern in YAML_FILES for path in ROOT.glob(pattern)}
     return tuple(_whole(path) for path in sorted(paths))
 
 
 def spoken() -> tuple[Written, ...]:
-    """All texts: source, YAML and pages."""
+    """Return all texts: source, YAML and pages."""
     written = (Written(where=page.name, text=page.text) for page in pages())
     return (*source_texts(), *yaml_texts(), *written)
 
 
 def constants(path: Path) -> Iterator[Written]:
-    """The texts of one Python file; parts that are joined by `+` are one text."""
+    """Return the texts of one Python file; parts joined by `+` are one text."""
     docstrings = set()
     place = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
     waiting: list[ast.AST] = [parsed(path)]

@@ -1,4 +1,4 @@
-"""A whole step in one CUDA graph, replayed: `capturable=True` and no wait inside."""
+"""A whole step in one CUDA graph, replayed: `capturable=True`, and no synchronisation inside."""
 
 from __future__ import annotations
 

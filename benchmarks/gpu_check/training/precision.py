@@ -1,4 +1,4 @@
-"""Convolutions by a script that knows the old flags alone: `python precision.py [HOW ...]`.
+"""Convolutions in a script that uses only torch's old flags: `python precision.py [HOW ...]`.
 
 `flags` computes inside `cudnn.flags`, `off` forbids TF32 by the old flag, `compile` compiles.
 """

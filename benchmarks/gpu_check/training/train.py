@@ -29,7 +29,7 @@ class Attention(nn.Module):
 
     def __init__(self, backend: SDPBackend) -> None:
         super().__init__()
-        # the CPU has not every backend
+        # the CPU lacks some of the backends
         self.backend = backend if CUDA else SDPBackend.MATH
         self.project = nn.Linear(64, 192, dtype=torch.bfloat16)
 
@@ -89,7 +89,7 @@ def embedding() -> Workload:
     model = nn.Sequential(nn.Embedding(1000, 64), nn.Linear(64, 1000)).to(DEVICE)
 
     def loss() -> torch.Tensor:
-        # few of the words, many times each: their gradients are added up in some order
+        # Few words, many times each: their gradients are summed, on a GPU perhaps in any order.
         words = torch.randint(0, 50, (512,), device=DEVICE)
         return functional.cross_entropy(model(words), words.roll(1))
 
@@ -109,7 +109,7 @@ def encoder() -> Workload:
 def added(
     operator: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> Workload:
-    """Many rows of a layer's output added into few."""
+    """Add many rows of a layer's output into few rows, with `operator`."""
     model = nn.Linear(64, 16).to(DEVICE)
 
     def loss() -> torch.Tensor:

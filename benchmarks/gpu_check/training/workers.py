@@ -1,4 +1,4 @@
-"""Two data workers that seed themselves by torch's own recipe, after the model went to the GPU."""
+"""Two data workers that seed themselves by torch's recipe, after the model went to the GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICE = torch.device("cuda" if CUDA else "cpu")
 
 
 class Noise(Dataset[torch.Tensor]):
-    """Samples that draw from every common generator of the worker."""
+    """Samples that draw from all three common generators: torch, NumPy and Python."""
 
     def __len__(self) -> int:
         return 64
