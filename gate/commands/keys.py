@@ -153,6 +153,8 @@ def generate_command(
     passphrase = FileSecrets(None, FILES, os.environ).passphrase()
     pem = private_pem(key, passphrase, allow_plain=allow_plain)
     entry = trusted_key(key.public_key(), added_at=_now(), comment=comment)
+    # Checked again under the lock: the file may have changed since it was parsed, and parsing here
+    # would fork a child with a copy of the key.
     with FILES.one_writer(folder):
         # an overwritten private key cannot be recovered
         if FILES.exists(secret):

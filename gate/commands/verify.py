@@ -394,6 +394,7 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         return sealed, recomputed, check_model(model, place, FILES) if model is not None else None
 
     verified, recomputed, checked = apart(CHECKED, look)
+    # escaped, because the package's author chose some of the names in the output
     show = verified_json if as_json else verified_text
     sys.stdout.write(escaped_lines(show(verified, recomputed, checked)))
     if checked is not None and not checked.holds_the_model:

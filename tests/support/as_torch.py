@@ -16,9 +16,9 @@ REFUSED, NOT_LOADED, THE_SAME = "refused", "not loaded by torch", "the same"
 
 
 def loaded(path: Path) -> object:
-    """The state, without code where torch can; a file that torch refuses raises whatever it does.
+    """Load the state with torch, without running the file's code if torch can.
 
-    Only for files whose calls do no harm.
+    Only for files whose calls do no harm. Raises torch's own error for a file that it refuses.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -29,9 +29,9 @@ def loaded(path: Path) -> object:
 
 
 def meaning(path: Path) -> str:
-    """How a file is read; an `AssertionError` where torch gives other leaves than the program.
+    """Return how a file was read; raises `AssertionError` if torch finds different leaves.
 
-    What only objects, their attributes and classes hold is passed over: torch makes these itself.
+    The content of objects, their attributes and classes is ignored, because torch rebuilds these.
     """
     try:
         found = content_of(path)

@@ -38,9 +38,9 @@ def record(project: Project, run: Run, *words: str) -> None:
 
 
 def played_once(name: str, project: Project, make: Callable[[], object]) -> None:
-    """What `make` does to a project and beside it, done once a test run and copied for the others.
+    """Run `make` on a project once per test run, and copy the result for all other tests.
 
-    All of it belongs below the folder in which the project is.
+    `make` may only change the folder that contains the project.
     """
     place = project.path.parent
     done = False

@@ -13,9 +13,9 @@ _FIRST: Final = re.compile(r"bytes=(\d+)-\Z")
 
 
 class FileServer:
-    """On a free port of this machine; what was asked for stands in `asked`.
+    """A server on a free port of this machine; `asked` has all requests.
 
-    Each request takes the next of `behaviours`, and serves the file when there is none left.
+    Each request uses the next of `behaviours`. When none is left, the file is sent.
     """
 
     def __init__(self, content: bytes, *, ranges: bool = True, tag: str = '"one"') -> None:

@@ -40,9 +40,10 @@ def adapters_at(top: Path) -> Adapters:
 class Bench:
     """A project and the real adapters to gate it with.
 
-    `priced`: its calls make default runs too. What is not about them is judged as under
-    `cost: {when: never}`, in half of the trainings. `whole`: every training runs, and none is taken
-    from its recording. `alike`: how a kind of bench is called changes no result.
+    With `priced` calls make default runs too. Without it they are judged as under
+    `cost: {when: never}`, which takes half of the trainings. With `whole` every training runs, and
+    none is replayed from a recording. `alike` says that how a kind of bench calls the gate changes
+    no result.
     """
 
     priced = True

@@ -28,12 +28,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = "org/repro-gate@v1"
 SLIM_ACTION = "org/repro-gate/slim@v1"
-# what act calls the image that it builds for an action; `--rebuild=false` takes one that is there
+# act's names for images that it builds for actions; `--rebuild=false` uses an existing one
 ACTION_IMAGES = tuple(
     f"act-{re.sub('[^a-z0-9]', '-', name)}-dockeraction:latest"
     for name in (ACTION, f"{SLIM_ACTION}/slim")
 )
-# fetched from GitHub otherwise; the stand-in says what it was asked to keep
+# act would fetch this action from GitHub; the stand-in prints what it is asked to upload
 UPLOAD = re.compile(r"uses: (actions/upload-artifact@\S+)")
 UPLOAD_STAND_IN = ROOT / "tests" / "support" / "upload_artifact"
 WORKFLOW_SECONDS = 300
@@ -89,9 +89,9 @@ class WorkflowRun:
 
 
 def uploads(workspace: Path) -> list[str]:
-    """What act is told of each version of the upload that the workflows of a workspace name.
+    """Return act's options that replace each version of the upload action by the stand-in.
 
-    Or the one that they may call.
+    Covers the workflows of the workspace, and the reusable workflow that they may call.
     """
     called = ROOT / ".github" / "workflows" / "reusable.yml"
     files = (*(workspace / ".github" / "workflows").glob("*.yml"), called)

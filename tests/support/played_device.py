@@ -1,7 +1,7 @@
 """A simulated GPU: a queue of work with a timeline of its own, beside the host's.
 
-The host's clock stands still unless a test lets it work or wait, so every time that the harness
-tells is known beforehand, whatever the machine does.
+The host's clock only moves when a test lets the host work or wait. So every time that the harness
+reports is known beforehand, independent of the machine's speed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEVICE = torch.device("cuda:1")
 class PlayedDevice:
     """`host_seconds` is the host's clock; the device is busy until `busy_until`.
 
-    `waits` counts how often the host really stood still for the device.
+    `waits` counts how often the host was really blocked by the device.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ def answering(request: ProcessRequest) -> LocalAnsweringProcess:
 def real_reader(
     progress: Progress | None = None, credentials: Credentials | None = None
 ) -> FreshReader:
-    """For a `with`; its process is that of all tests of the worker, see `kept`."""
+    """Return a reader, to be used in a `with`; all tests of a worker share its process (`kept`)."""
     return FreshReader(LocalFiles(), kept(answering), progress or QuietProgress(), credentials)
 
 

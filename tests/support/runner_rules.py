@@ -40,7 +40,7 @@ class Command:
 
 
 def read_command(line: str, known: set[str]) -> Command | None:
-    """The command in a line of output, by either parser; names count whatever their case."""
+    """Return the command in a line of output, by either parser; names are not case-sensitive."""
     return _double_colon(line, known) or _bracket(line, known)
 
 
