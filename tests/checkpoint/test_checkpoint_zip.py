@@ -232,10 +232,15 @@ def test_a_long_record_is_refused_unread(tmp_path: Path, monkeypatch: pytest.Mon
     assert refusal(archive(tmp_path, WHOLE)) == "zip entry 'bad/data.pkl' is too large"
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"not a checkpoint", b"\0" * 100])
+@pytest.mark.parametrize("content", [b"PK", b"not a checkpoint", b"\0" * 100])
 def test_an_unknown_kind_of_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.pt").write_bytes(content)
     assert refusal(tmp_path / "a.pt") == "has an unknown format"
+
+
+def test_an_empty_file_is_called_that(tmp_path: Path) -> None:
+    (tmp_path / "a.pt").touch()
+    assert refusal(tmp_path / "a.pt") == "is empty"
 
 
 def test_a_link_is_not_followed(whole: Path, tmp_path: Path) -> None:
