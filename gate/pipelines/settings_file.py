@@ -1,4 +1,4 @@
-"""The settings file of a call: which one it is, its bytes, and what to say where there is none."""
+"""The settings file of a call: find it, read its bytes, and say what to do if there is none."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ MOST_NAMED: Final = 5
 
 
 def find_config(config: str, start: Path, top: Path) -> Path:
-    """The settings file: the given one, else the nearest from here up to the repository's root.
+    """Return the given settings file, else the nearest one from `start` up to the root `top`.
 
-    Raises `SettingsError` that says what is there in its place, or which others there are.
+    Without one, raises `SettingsError` that says what has its place, or which other settings files
+    the repository has.
     """
     if config:
         return _given(config, start)
@@ -39,7 +40,10 @@ def find_config(config: str, start: Path, top: Path) -> Path:
 
 
 def nearest_settings(start: Path) -> Path | None:
-    """The nearest settings file from a folder up to the root of its repository, or None."""
+    """Return the nearest settings file from a folder up to the root of its repository, or None."""
+    # the folder's own first, by its name as the caller gave it: messages show paths below it
+    if (start / FILE_NAME).is_file():
+        return start / FILE_NAME
     try:
         top = GitRepository(start).top_level()
     except RepositoryError:
@@ -48,7 +52,7 @@ def nearest_settings(start: Path) -> Path | None:
 
 
 def settings_bytes(path: Path, files: Files) -> bytes:
-    """The content of a settings file; `SettingsError` where it cannot be read, as the call's."""
+    """Return the content of a settings file; raises `SettingsError` if it cannot be read."""
     try:
         return files.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
     except StorageError as error:
@@ -61,12 +65,12 @@ def _nearest(start: Path, top: Path) -> Path | None:
 
 
 def _upwards(start: Path, top: Path) -> Iterator[Path]:
-    """The folders from one up to the repository's root; the root too where it is not above."""
+    """Yield the folders from `start` up to the root, and the root even if it is not above."""
     here, root = start.resolve(), top.resolve()
     if not here.is_relative_to(root):
         yield from (start, top)
         return
-    # below the caller's own name of the root: what is told is what they typed
+    # built from the caller's own name of the root, which may be a link: messages show that name
     below = here.relative_to(root)
     for folder in (below, *below.parents):
         yield top / folder
@@ -91,7 +95,7 @@ def _given(config: str, start: Path) -> Path:
 
 
 def _refuse_look_alike(folder: Path) -> None:
-    """What has the name and is no file, or is the file and has another name."""
+    """Refuse a link or folder with the file's name, and a file with a similar name."""
     path = folder / FILE_NAME
     if path.is_symlink():
         raise SettingsError(
@@ -111,7 +115,7 @@ def _refuse_look_alike(folder: Path) -> None:
 
 
 def _others(start: Path, top: Path) -> str:
-    """Which settings files the rest of the repository has; empty for none."""
+    """Return a hint with the settings files elsewhere in the repository; empty without any."""
     names = list[str]()
     with suppress(RepositoryError):
         names = [
