@@ -112,6 +112,9 @@ def _monitor(on_line: OnLine) -> None:
 def unwatch() -> None:
     """Stop calling back for lines: the trace is over."""
     pause_lines()
+    # threads that start from now on
+    if _is_own(threading.gettrace()):
+        threading.settrace(None)
     if sys.version_info >= (3, 12):
         for tool in _watching:
             sys.monitoring.set_events(tool, sys.monitoring.events.NO_EVENTS)
@@ -143,6 +146,10 @@ def _trace(on_line: OnLine) -> None:
     sys.settrace(entered)
 
 
+def _is_own(tracer: Any) -> bool:
+    return tracer is not None and getattr(tracer, "__code__", None) is _entered_code
+
+
 def pause_lines() -> Any:
     """Suspend `sys.settrace` until `resume_lines`, while the tracer's own functions run.
 
@@ -150,7 +157,7 @@ def pause_lines() -> Any:
     the script stays active.
     """
     seen = sys.gettrace()
-    if seen is None or getattr(seen, "__code__", None) is not _entered_code:
+    if not _is_own(seen):
         return None
     sys.settrace(None)
     return seen
