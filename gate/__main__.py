@@ -1,6 +1,6 @@
 """The program's first lines: `repro-gate`, and `python -m gate`.
 
-What it imports takes up to a second, in which a signal would end in a traceback of Python's.
+Importing the rest takes up to a second. A signal in that time would end in a traceback.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+# imports nothing but `enum`
+from gate.errors import ExitCode
+
 if TYPE_CHECKING:
     from types import FrameType
-
-# `gate.errors` has it by its name, and is not imported yet
-CANCELLED = 4
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
 def _leave(number: int, frame: FrameType | None) -> None:
     del frame
     sys.stderr.write(f"error: cancelled by {signal.Signals(number).name}\n")
-    raise SystemExit(CANCELLED)
+    raise SystemExit(int(ExitCode.CANCELLED))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from gate.errors import EvidenceError
 from gate.text.untrusted_text import short_text
 
 MAX_LEAVES = 1_000_000
-FEWER_LEAVES = "Save fewer and larger tensors; long lists of numbers belong into one."
+FEWER_LEAVES = "Save fewer and larger tensors; put a long list of numbers into one."
 SAVE_AGAIN = "No known program writes such a file: save the state again."
 # A manifest lists the leaves of several states: what the gate captured on rank 0, and what the
 # script saved. Each state has a prefix, which the paths in its own file do not have.

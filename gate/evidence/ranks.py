@@ -9,8 +9,9 @@ process wrote at its end decide.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
         name.startswith(LAUNCHERS)
         for name in chain.from_iterable(other_rank.exceptions for other_rank in others)
     )
-    several = _several(files, out, trained)
+    several = _several(files, out, trained, partial(_step_lines, files, out))
     held = any(other_rank.stopped for other_rank in others) or trained <= ended.keys()
     return RunEnd(
         stopped=stopped,
@@ -372,7 +373,7 @@ def read_ranks(
     incomplete.
     """
     steps = {
-        process: read_step_lines(files, out, process.name(HarnessFile.STEPS))
+        process: _step_lines(files, out, process)
         for process in processes
         if HarnessFile.STEPS in process.kinds
     }
@@ -393,7 +394,7 @@ def read_ranks(
 
 
 def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLines]) -> None:
-    several = _several(files, out, steps)
+    several = _several(files, out, steps, steps.__getitem__)
     if several is not None:
         raise several
     # losses and step times are taken from rank 0, so a report needs it
@@ -404,20 +405,27 @@ def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLine
         )
 
 
+def _step_lines(files: Files, out: Path, process: ProcessFiles) -> StepLines:
+    return read_step_lines(files, out, process.name(HarnessFile.STEPS))
+
+
 def _several(
-    files: Files, out: Path, trained: Iterable[ProcessFiles]
+    files: Files,
+    out: Path,
+    trained: Iterable[ProcessFiles],
+    lines_of: Callable[[ProcessFiles], StepLines],
 ) -> SeveralTrainedError | None:
     """Return the error for several processes that trained as one rank; None if there are none.
 
     Such processes may update weights in shared memory at once. The result then depends on their
-    speed.
+    speed. `lines_of` is asked for the steps of such processes alone.
     """
-    counts = Counter(process.rank for process in trained)
-    rank = next((rank for rank, count in sorted(counts.items()) if count > 1), None)
+    processes = Counter(process.rank for process in trained)
+    rank = next((rank for rank, number in sorted(processes.items()) if number > 1), None)
     if rank is None:
         return None
     steps = {
-        process: read_step_lines(files, out, process.name(HarnessFile.STEPS))
+        process: lines_of(process)
         for process in sorted(trained, key=lambda process: process.pid)
         if process.rank == rank
     }

@@ -198,7 +198,7 @@ def mirror(store: HistoryStore, since: date, folder: FolderStore) -> int:
         if not NAME.match(name):
             raise PublishError(
                 f"{store.shown} lists a file name that no history uses",
-                hint="Name a place that has a history alone.",
+                hint="Name a place that contains nothing but a history.",
             )
         folder.write(name, store.read(name))
         copied += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
@@ -125,6 +126,6 @@ def _others(start: Path, top: Path) -> str:
         ]
     if not names:
         return ""
-    back = Path(*[".."] * len(start.resolve().relative_to(top.resolve()).parts))
+    back = Path(os.path.relpath(top.resolve(), start.resolve()))
     shown = [shlex.quote(safe_line(str(back / name))) for name in sorted(names)[:MOST_NAMED]]
     return f"This repository has others. Name one: --config {', or '.join(shown)}"

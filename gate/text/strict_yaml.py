@@ -135,7 +135,7 @@ def _problem(error: Exception) -> str:
         return "a second document begins here"
     if TAB in raised and "\\t" in raised:
         return "a tab, where YAML allows only spaces"
-    lines = str(getattr(error, "problem", None) or error).splitlines()
+    lines = raised.splitlines()
     return _shown(lines[0]) if lines else type(error).__name__
 
 
