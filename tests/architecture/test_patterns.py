@@ -176,9 +176,7 @@ def test_each_pattern_takes_time_in_proportion_to_its_text() -> None:
         for pump in sorted(_pumps(pattern)):
             for method in sorted(methods):
                 for end in ENDS:
-                    ratio = grows_too_fast(
-                        partial(_read, pattern, method, pump, end), CHARACTERS
-                    )
+                    ratio = grows_too_fast(partial(_read, pattern, method, pump, end), CHARACTERS)
                     if ratio:
                         wrong.append(f"{name}.{method}: {pump!r} {end!r}: {ratio:.1f}")
                         break

@@ -35,7 +35,7 @@ from torch.utils.data import DataLoader, TensorDataset
 if __name__ == "__main__":
     data = TensorDataset(torch.arange(6.0).reshape(6, 1))
     loaders = [
-        DataLoader(data, 2, num_workers=2, persistent_workers=True, prefetch_factor=4, timeout=9),
+        DataLoader(data, 2, num_workers=2, persistent_workers=True, prefetch_factor=4, timeout=60),
         DataLoader(data, 2, False, None, None, 1, multiprocessing_context="fork"),
     ]
     seen = [[batch[0].sum().item() for batch in loader] for loader in loaders]
