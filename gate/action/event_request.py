@@ -16,12 +16,14 @@ from gate.pipelines.reading import (
     RootChangesQuestion,
     SettingsChangesQuestion,
 )
+from gate.pipelines.settings_file import MOST_NAMED
 from gate.settings.event import ActionContext, ActionInputs
 from gate.settings.gate_settings import FILE_NAME
 from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.policy_change import PolicyChange
 from gate.settings.reach import refuse_reach
 from gate.system.git.repository import Git
+from gate.text.untrusted_text import safe_line
 from gate.verdict.history import HISTORY_BRANCH, History, history_file
 from gate.verdict.request import GateRequest
 
@@ -49,7 +51,7 @@ def _request(
     # an input may name a base for comparison, but only the event's base is trusted to decide
     trusted = git.read_file(base, path) if base and trusted_base else None
     # the base's file wins even if head has another one, which is shown but not obeyed (T2)
-    text = trusted if trusted is not None else _proposed_baseline(git, head, path)
+    text = trusted if trusted is not None else _settings_of_head(git, head, path)
     untrusted = trusted is None and trusted_base is not None
     # this process later holds key and token, so it does not parse untrusted YAML (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
@@ -90,15 +92,28 @@ def _request(
     return replace(request, policy_changes=changes, environment_change=environment)
 
 
-def _proposed_baseline(git: Git, head: str, path: str) -> bytes:
+def _settings_of_head(git: Git, head: str, path: str) -> bytes:
     """Return the settings file of the commit under test; raise `SettingsError` without one."""
     text = git.read_file(head, path)
     if text is None:
         raise SettingsError(
-            f"{path}: not in commit {head[:12]}",
-            hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
+            f"{path}: not in commit {head[:12]}", hint=_other_settings(git, head, Path(path))
         )
     return text
+
+
+def _other_settings(git: Git, head: str, path: Path) -> str:
+    """Return a hint with the settings files that the commit has instead, else a minimal file."""
+    for suffix in {".yml", ".yaml"} - {path.suffix}:
+        other = path.with_suffix(suffix).as_posix()
+        if path.suffix in {".yml", ".yaml"} and git.read_file(head, other) is not None:
+            names = f"{safe_line(other)} {safe_line(path.as_posix())}"
+            return f"Rename the file: git mv {names}. Or set the action's input: config: {safe_line(other)}"
+    named = [name for name in git.visible_files() if Path(name).name == FILE_NAME]
+    if named:
+        shown = ", or config: ".join(map(safe_line, sorted(named)[:MOST_NAMED]))
+        return f"This repository has others. Set the action's input: config: {shown}"
+    return f"Create one; a minimal file:\n{MINIMAL_FILE}"
 
 
 def _history(git: Git, head_files: HeadFiles, gate_id: str) -> History:

@@ -106,7 +106,7 @@ def groups_of(by: str) -> tuple[GroupBy, ...]:
     wrong = next((word for word in words if word not in known), None)
     if wrong is not None:
         raise SettingsError(
-            f"--by {safe_line(wrong)!r} is nothing to group by",
+            f"--by cannot group by {safe_line(wrong)!r}",
             hint=f"Give any of {', '.join(known)}, with commas between them.",
         )
     return tuple(known[word] for word in words)

@@ -194,6 +194,15 @@ def test_a_training_that_fails_is_told_on_the_pull_request(scene: Scene) -> None
 def test_a_settings_file_must_exist_somewhere(scene: Scene) -> None:
     assert scene.run({"INPUT_CONFIG": "nowhere.yml"}) == ExitCode.USAGE
     assert any("nowhere.yml: not in commit" in line for line in scene.said)
+    said = " ".join(scene.said)
+    assert "This repository has others. Set the action's input: config: repro-gate.yml" in said
+
+
+def test_a_settings_file_of_the_other_suffix_is_named(scene: Scene) -> None:
+    assert scene.run({"INPUT_CONFIG": "repro-gate.yaml"}) == ExitCode.USAGE
+    said = " ".join(scene.said)
+    assert "Rename the file: git mv repro-gate.yml repro-gate.yaml. Or set the action's " in said
+    assert "input: config: repro-gate.yml" in said
 
 
 def test_a_push_may_name_a_base_for_a_moved_environment(scene: Scene) -> None:

@@ -181,7 +181,7 @@ def test_a_verdict_that_is_none_is_refused(run: Run, tmp_path: Path, history: Pa
         (("history", "show", "--history", "gone"), "there is no history in gone"),
         (("slo", "--history", "gone"), "there is no history in gone"),
         (("slo", "--history", ".", "--since", "7y"), "--since '7y' is not a time"),
-        (("slo", "--history", ".", "--by", "gate,team"), "--by 'team' is nothing to group by"),
+        (("slo", "--history", ".", "--by", "gate,team"), "--by cannot group by 'team'"),
         (("slo", "--history", ".", "--serve", "9464"), "--serve '9464' is not an address"),
     ],
 )
