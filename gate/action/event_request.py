@@ -107,8 +107,8 @@ def _other_settings(git: Git, head: str, path: Path) -> str:
     for suffix in {".yml", ".yaml"} - {path.suffix}:
         other = path.with_suffix(suffix).as_posix()
         if path.suffix in {".yml", ".yaml"} and git.read_file(head, other) is not None:
-            names = f"{safe_line(other)} {safe_line(path.as_posix())}"
-            return f"Rename the file: git mv {names}. Or set the action's input: config: {safe_line(other)}"
+            here, wanted = safe_line(other), safe_line(path.as_posix())
+            return f"Rename it: git mv {here} {wanted}. Or set the action's input: config: {here}"
     named = [name for name in git.visible_files() if Path(name).name == FILE_NAME]
     if named:
         shown = ", or config: ".join(map(safe_line, sorted(named)[:MOST_NAMED]))

@@ -201,7 +201,7 @@ def test_a_settings_file_must_exist_somewhere(scene: Scene) -> None:
 def test_a_settings_file_of_the_other_suffix_is_named(scene: Scene) -> None:
     assert scene.run({"INPUT_CONFIG": "repro-gate.yaml"}) == ExitCode.USAGE
     said = " ".join(scene.said)
-    assert "Rename the file: git mv repro-gate.yml repro-gate.yaml. Or set the action's " in said
+    assert "Rename it: git mv repro-gate.yml repro-gate.yaml. Or set the action's " in said
     assert "input: config: repro-gate.yml" in said
 
 

@@ -90,14 +90,30 @@ def _shown(file: str) -> str:
     return shown_file(file)
 
 
+@functools.lru_cache(MAX_LINES)
+def _one_line_functions(code: CodeType) -> frozenset[int]:
+    """Return the lines on which code only defines a function whose body is on the same line.
+
+    Such a line runs twice: where the function is defined, and in the function itself. Only the
+    second shows that the body ran. A lambda is used where it is written, so its line counts.
+    """
+    return frozenset(
+        body.co_firstlineno
+        for body in code.co_consts
+        if isinstance(body, type(code))
+        and not body.co_name.startswith("<")
+        and {line for _, _, line in body.co_lines() if line} == {body.co_firstlineno}
+    )
+
+
 def _monitor(on_line: OnLine) -> None:
     """Call back once for each line; afterwards the line costs nothing."""
     if sys.version_info >= (3, 12):
         # local names: when the process ends, the module's globals may be gone before `ran` is
-        monitoring, name_of = sys.monitoring, _users_name
+        monitoring, name_of, only_defined = sys.monitoring, _users_name, _one_line_functions
 
         def ran(code: CodeType, line: int) -> Any:
-            if name := name_of(code.co_filename):
+            if (name := name_of(code.co_filename)) and line not in only_defined(code):
                 on_line(name, line)
             return monitoring.DISABLE
 
@@ -125,11 +141,12 @@ _entered_code: Any = None
 
 
 def _trace(on_line: OnLine) -> None:
-    name_of = _users_name  # as above
+    name_of, only_defined = _users_name, _one_line_functions  # as above
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line":
-            on_line(name_of(frame.f_code.co_filename), frame.f_lineno)
+        code, line = frame.f_code, frame.f_lineno
+        if event == "line" and line not in only_defined(code):
+            on_line(name_of(code.co_filename), line)
         return local
 
     def entered(frame: FrameType, _event: str, _: Any) -> Any:
