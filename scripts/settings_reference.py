@@ -31,14 +31,17 @@ HEAD: Final = f"""\
 
 # Settings
 
-`repro-gate.yml` holds the settings of one gate. On a pull request the base commit's file decides.
-An unknown or duplicate key is an error; `repro-gate schema` prints the JSON Schema, which editors
-find by the first line that `repro-gate init` writes. This is a whole file:
+`repro-gate.yml` contains the settings of one gate. Three keys are required, and enough to start:
 
 ```yaml
 {MINIMAL_FILE}```
 
-Each section below ends with an example to copy from.
+- On a pull request, the base commit's file applies.
+- An unknown or duplicate key is an error.
+- Editors complete and check the file: its first line, which `repro-gate init` writes, names the
+  JSON Schema. `repro-gate schema` prints it.
+
+Each section below ends with an example to copy.
 """
 # An example for each section, for readers to copy. A test parses each.
 EXAMPLES: Final = {

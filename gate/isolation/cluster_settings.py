@@ -60,11 +60,16 @@ class ClusterPrograms(Document):
     """What stands for a scheduler: docs/cluster.md has the arguments and the answer of each."""
 
     submit: str = Field(
-        description="Absolute path of the program that submits a job, which starts a script once "
-        "on each node, and prints the job's name."
+        description="With `engine: exec`: absolute path of the program that submits a job and "
+        "prints the job's name. The job must start a script once on each node."
     )
-    wait: str = Field(description="The program that ends when the job has ended, and prints why.")
-    cancel: str = Field(description="The program that ends a job.")
+    wait: str = Field(
+        description="With `engine: exec`: absolute path of the program that waits until the job "
+        "has ended, and prints why it ended."
+    )
+    cancel: str = Field(
+        description="With `engine: exec`: absolute path of the program that cancels a job."
+    )
 
     @field_validator("submit", "wait", "cancel")
     @classmethod
@@ -80,25 +85,26 @@ class PodSettings(Document):
     image: str = Field(
         max_length=400,
         pattern=IMAGE_BY_DIGEST,
-        description="The image by its digest, `name@sha256:...`: with git, and the training's "
-        "environment and the gate at the same paths as here.",
+        description="With `engine: kubernetes`: the image by its digest, `name@sha256:...`. It "
+        "must contain git, and the training's environment and the gate at the same paths as "
+        "here.",
     )
     volume_claim: PodWord = Field(
         description="The volume claim that every pod and this machine mount at cluster.folder."
     )
     namespace: PodWord | None = Field(
-        default=None, description="Where the job is created; without it, the account's own."
+        default=None, description="Namespace of the job. Default: the account's own."
     )
     resources: dict[PodWord, str | int] = Field(
         default_factory=dict,
         max_length=20,
-        description="Limits of each pod, which are its requests too: `nvidia.com/gpu: 8`.",
+        description="Limits of each pod, which are also its requests: `nvidia.com/gpu: 8`.",
     )
     node_selector: dict[PodWord, PodWord] = Field(
-        default_factory=dict, max_length=20, description="Labels that a node must carry."
+        default_factory=dict, max_length=20, description="Labels that a node must have."
     )
     tolerations: list[PodWord] = Field(
-        default_factory=list, max_length=20, description="Keys of taints that a node may carry."
+        default_factory=list, max_length=20, description="Keys of taints that a node may have."
     )
     labels: dict[PodWord, PodWord] = Field(
         default_factory=dict,
@@ -135,9 +141,9 @@ class ClusterSettings(Document):
 
     engine: ClusterEngine = Field(
         default=ClusterEngine.LOCAL,
-        description="What starts the training: `local` this machine, `slurm` the cluster that this "
-        "machine is a login node of, `kubernetes` pods of a cluster whose API is reached from "
-        "here, `exec` any other scheduler, by three programs of yours.",
+        description="What starts the training: `local` this machine; `slurm` the cluster whose "
+        "login node this machine is; `kubernetes` pods of a cluster whose API this machine can "
+        "reach; `exec` any other scheduler, through three programs of yours.",
     )
     nodes: int = Field(default=1, ge=1, le=512, description="Number of nodes of a run.")
     tasks_per_node: int = Field(
@@ -161,7 +167,7 @@ class ClusterSettings(Document):
     folder: str | None = Field(
         default=None,
         description="A folder that this machine and every node see at the same path. Each call "
-        "makes a folder in it and removes it at its end.",
+        "creates a folder in it and removes it at the end.",
     )
     queue_seconds: float = Field(
         default=1200.0,
@@ -176,13 +182,13 @@ class ClusterSettings(Document):
         gt=0,
         le=86400,
         allow_inf_nan=False,
-        description="Time limit of one run on the nodes, in seconds. The job's own limit is that, "
-        "times the number of runs that a call can need.",
+        description="Time limit of one run on the nodes, in seconds. The job's own limit is "
+        "this, times the largest number of runs that a call can need.",
     )
 
     allocations: Annotated[Literal[1, 2], WholeNumber] = Field(
         default=1,
-        description="With 2, the second strict run goes to a second job on other nodes: the "
+        description="With 2, the second strict run goes to a second job on different nodes. The "
         "verdict then says that the result repeats there.",
     )
 

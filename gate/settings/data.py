@@ -90,12 +90,12 @@ class DataSource(Document):
         default=None,
         min_length=1,
         max_length=200,
-        description="With a `dvc.lock`: the stage whose outputs are meant. Without it, all are.",
+        description="With a `dvc.lock`: the stage whose outputs to use. Default: all stages.",
     )
     lfs: RelativePath | None = Field(
         default=None,
-        description="Shell-style pattern of files that Git LFS keeps, relative to "
-        "repro-gate.yml. Each run gets a copy of them, at their own path in the tree.",
+        description="Shell-style pattern of files in Git LFS, relative to repro-gate.yml. Each "
+        "run gets a copy of them, at their own path in the tree.",
     )
     url: DataAddress | None = Field(
         default=None,
@@ -112,7 +112,7 @@ class DataSource(Document):
         alias="as",
         max_length=100,
         description="With `path` or `url`: the name below `$REPRO_GATE_DATA`, and in every "
-        "report. Without it, the last part of the path or the address.",
+        "report. Default: the last part of the path or the address.",
     )
     at: RelativePath | None = Field(
         default=None,
@@ -223,9 +223,9 @@ class FetchSettings(Document):
 
     cache: MachinePath | None = Field(
         default=None,
-        description="Folder for fetched data, by its absolute path; gates on one machine share it. "
-        "The gate creates it if its parent exists; it must contain nothing else. Without it, "
-        "`repro-gate` in the cache folder of the gate's account.",
+        description="Folder for fetched data, by its absolute path; gates on one machine share "
+        "it. The gate creates it if its parent exists; it must contain nothing else. Default: "
+        "`repro-gate/data` in the cache folder of the gate's account.",
     )
     max_bytes: int = Field(
         default=100 * GIB,
@@ -252,21 +252,21 @@ class PreprocessSettings(Document):
         "in fresh copies of the commit, isolated like the training."
     )
     out: RelativePath = Field(
-        description="The file or folder that it writes, relative to repro-gate.yml. The trainings "
-        "find it there, as the second run of the command wrote it."
+        description="The file or folder that the command writes, relative to repro-gate.yml. "
+        "The trainings find the second run's output there."
     )
     timeout_seconds: float = Field(
         default=1800.0,
         gt=0,
         le=MOST_SECONDS,
         allow_inf_nan=False,
-        description="Time limit of one run of it, in seconds.",
+        description="Time limit of one run of the command, in seconds.",
     )
     max_bytes: int = Field(
         default=10 * GIB,
         ge=1,
         le=2**50,
-        description="Size limit of what it writes, in bytes.",
+        description="Size limit of the command's output, in bytes.",
     )
 
     @model_validator(mode="after")

@@ -27,8 +27,8 @@ class PackageSettings(Document):
     )
     checkpoint: bool = Field(
         default=True,
-        description="Pack what the script saved itself (train.checkpoint) next to the captured "
-        "state. Without it the package is smaller and has only the file's digest.",
+        description="Pack what the script itself saved (train.checkpoint), in addition to the "
+        "captured state. Without it the package is smaller and contains only the file's digest.",
     )
 
 
@@ -90,15 +90,15 @@ class MlflowSettings(Document):
     """An MLflow server that gets a run for each sealed pass, or for every verdict."""
 
     uri: ServiceAddress = Field(
-        description="The address of the tracking server. It has to store artifacts "
-        "itself, as `mlflow server` does by default."
+        description="Address of an MLflow tracking server, which gets parameters, metrics, "
+        "package and seals. It must store artifacts itself, as `mlflow server` does by default."
     )
     experiment: Annotated[str, SaysSomething] = Field(
         default="repro-gate",
         min_length=1,
         max_length=200,
         pattern=_NAME,
-        description="The experiment that the runs belong to. It is made when it is missing.",
+        description="The experiment that the runs belong to. It is created if it does not exist.",
     )
     registered_model: Annotated[str, SaysSomething] | None = Field(
         default=None,
@@ -111,9 +111,9 @@ class MlflowSettings(Document):
     )
     when: Literal["passes", "always"] = Field(
         default="passes",
-        description="Which calls leave a run: `passes` those with a sealed pass, `always` every "
+        description="Which calls log a run: `passes` those with a sealed pass, `always` every "
         "call with a verdict, without the package if it is not sealed. Pull requests from forks "
-        "leave none.",
+        "log none.",
     )
 
 
@@ -133,8 +133,8 @@ class PublishSettings(Document):
 
     oci: RegistryName | None = Field(
         default=None,
-        description="A registry and a name in it. Package and seals are pushed there under the tag "
-        "`commit-SHA`, and `repro-gate fetch SHA` downloads them.",
+        description="A registry and a name in it. The gate pushes package and seals there under "
+        "the tag `commit-SHA`, and `repro-gate fetch SHA` downloads them.",
     )
     mlflow: MlflowSettings | None = Field(
         default=None, description="A tracking server: parameters, metrics, package and seals."
@@ -164,7 +164,8 @@ class PublishSettings(Document):
 Publishing = Annotated[
     PublishSettings,
     Field(
-        description="Where sealed packages go. On a pull request it is read from the base commit."
+        description="Where sealed packages go. On a pull request this section is read from the "
+        "base commit."
     ),
 ]
 

@@ -154,7 +154,8 @@ class TrainSettings(Document):
     pass_env: Annotated[tuple[str, ...], Distinct] = Field(
         default=(),
         description="Names of environment variables to pass on from the gate's own environment. "
-        "Of the others, only those that locate programs, libraries and GPUs are passed on.",
+        "Of all other variables, only those that locate programs, libraries and GPUs are passed "
+        "on.",
     )
     metrics: MetricsSettings = Field(
         default_factory=MetricsSettings,
@@ -176,7 +177,8 @@ class TrainSettings(Document):
         max_length=200,
         description="Files of the commit that the training gets, as patterns of paths from the "
         "repository's root: `*` matches anything but a slash, `**` anything at all; a folder "
-        "includes all below it. Every run gets these alone. Without any it gets every file.",
+        "includes everything below it. Every run gets only these files. When empty, it gets "
+        "every file.",
     )
     device: Device = Field(
         default=Device.AUTO,
@@ -227,7 +229,9 @@ class NotFiniteAllowed(Document):
         "but a slash, `**` anything at all.",
     )
     reason: Annotated[str, SaysSomething] = Field(
-        min_length=1, max_length=200, description="Why they may. Every report prints it."
+        min_length=1,
+        max_length=200,
+        description="Why they may contain them. Every report prints it.",
     )
 
 
@@ -273,8 +277,8 @@ class ComparisonSettings(Document):
     allow_not_finite: tuple[NotFiniteAllowed, ...] = Field(
         default=(),
         max_length=50,
-        description="Tensors that may hold NaN or infinity, such as a mask of minus infinity. In "
-        "any other tensor, and in every metric, such a number is an error.",
+        description="Tensors that may contain NaN or infinity, such as a mask of minus "
+        "infinity. In any other tensor, and in every metric, such a number is an error.",
     )
     # torch, CUDA, driver and device are left out: their kernels compute the result
     comparable_environment: EnvironmentParts = Field(
@@ -309,9 +313,9 @@ class BaselineSettings(Document):
     quarantine: Quarantines = Field(
         default=(),
         max_length=20,
-        description="Entries, or metrics of them, that are ignored for a few weeks: the base "
-        "commit, "
-        "run on the same machine, judges instead. Read from the base commit.",
+        description="Entries, or single metrics of them, to ignore for a few weeks. Results are "
+        "compared with the base commit instead, run on the same machine. Read from the base "
+        "commit.",
     )
 
     @field_validator("path")
@@ -339,25 +343,25 @@ class PolicySettings(LevelPolicy):
     )
     run_base_on_drift: bool = Field(
         default=True,
-        description="When the environment is not the baseline's, run the base commit on this "
+        description="If the environment is not the baseline's, run the base commit on this "
         "machine too, and compare with it.",
     )
     environment_drift: Literal["pass", "fail"] = Field(
         default="pass",
-        description="When the machine is not the baseline's, and the base commit gives the "
-        "change's result here too: `pass`, or `fail` until the baseline is recorded again.",
+        description="If the machine is not the baseline's, and the base commit gives the same "
+        "result as this change here: `pass`, or `fail` until the baseline is recorded again.",
     )
     data_drift: Literal["fail", "pass"] = Field(
         default="fail",
-        description="When declared data is not what the baseline was recorded with, and the bits "
-        "differ: `fail`, or `pass` where the result is within tolerance anyway. What `level` lets "
-        "pass, passes either way.",
+        description="If declared data differs from the baseline's, and the result does too: "
+        "`fail`, or `pass` if the result is within tolerance anyway. What `level` lets pass, "
+        "passes either way.",
     )
     resume: Literal["fail", "warn"] = Field(
         default="fail",
-        description="When a resumed run gives a different result than the uninterrupted one: "
-        "`fail`, "
-        "or `warn`, which makes it a finding. Nothing is resumed without the section `resume`.",
+        description="If a resumed run gives a different result than the uninterrupted one: "
+        "`fail`, or `warn`, which makes it a finding. Nothing is resumed without the section "
+        "`resume`.",
     )
     images: Annotated[tuple[ImagePattern, ...], Distinct] = Field(
         default=(),
@@ -390,7 +394,8 @@ class ReportSettings(Document):
     gate_id: str = Field(
         default="default",
         pattern=GATE_ID_PATTERN,
-        description="There is one comment for each id: give each gate of a repository its own.",
+        description="Name of this gate. There is one comment for each id: give each gate of a "
+        "repository its own.",
     )
     comment: CommentPolicy = Field(
         default=CommentPolicy.ALWAYS,
@@ -421,22 +426,22 @@ class GateSettings(Document):
     )
     environment: EnvironmentSettings = Field(
         default_factory=EnvironmentSettings,
-        description="The packages of the training: which of them count, and which files lock them.",
+        description="The packages of the training: which ones count, and which files lock them.",
     )
     baseline: BaselineSettings = Field(
         default_factory=BaselineSettings, description="The committed baseline."
     )
     policy: PolicySettings = Field(
         default_factory=PolicySettings,
-        description="Which outcomes pass. On a pull request it is read from the base commit.",
+        description="Which outcomes pass. On a pull request this section is read from the base "
+        "commit.",
     )
     repeats: int = Field(
         default=2,
         ge=2,
         le=10,
-        description="Number of strict runs, which must all be equal. Two of them miss most rare "
-        "faults; "
-        "the report says how many.",
+        description="Number of strict runs, which must all be equal. Two runs miss most rare "
+        "faults; the report says how many.",
     )
     resume: ResumeSettings | None = Field(
         default=None,
@@ -444,7 +449,8 @@ class GateSettings(Document):
         "checkpoint and must give the uninterrupted run's result.",
     )
     runs: RunsSettings = Field(
-        default_factory=RunsSettings, description="Which runs go at the same time."
+        default_factory=RunsSettings,
+        description="How many runs a call makes, and which ones run at the same time.",
     )
     cluster: ClusterSettings = Field(
         default_factory=ClusterSettings,
@@ -456,7 +462,9 @@ class GateSettings(Document):
         default_factory=FetchSettings, description="Where fetched data is kept, and how much."
     )
     preprocess: PreprocessSettings | None = Field(
-        default=None, description="A command that makes the training's data, run before it."
+        default=None,
+        description="A command that creates the training's data. It runs before the first "
+        "training.",
     )
     seeds: Seeds = ()
     variants: Variants = Field(default_factory=dict)
@@ -468,7 +476,7 @@ class GateSettings(Document):
         description="How the cause of a difference is found.",
     )
     cost: CostSettings = Field(
-        default_factory=CostSettings, description="How the price of determinism is measured."
+        default_factory=CostSettings, description="How the overhead of determinism is measured."
     )
     operator_audit: bool = Field(
         default=False,
@@ -487,7 +495,7 @@ class GateSettings(Document):
         description="Which keys are trusted, and which services certify a keyless seal.",
     )
     package: PackageSettings = Field(
-        default_factory=PackageSettings, description="What the reproducibility package holds."
+        default_factory=PackageSettings, description="What the reproducibility package contains."
     )
     publish: Publishing = PublishSettings()
     slo: SloSettings = Field(

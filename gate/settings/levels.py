@@ -163,10 +163,12 @@ class TensorLimit(Document):
         le=2,
         allow_inf_nan=False,
         description="Limit for each weight and buffer after the last step: the norm of the "
-        "difference over the larger of the two norms, estimated within a factor of 2. `0.01` is 1 "
-        "% of its size. A tensor without a known distance is outside. It bounds accidents: code "
-        "that wants to can make other weights of the same estimate. With `0` every tensor must be "
-        "equal, bit for bit.",
+        "difference divided by the larger of the two norms, estimated within a factor of 2. "
+        "`0.01` is 1 % of its size. With `0` every tensor must be equal, bit for bit. A tensor "
+        "whose distance is unknown is outside the limit. It guards against accidents, not "
+        "against intent: code can construct different weights with the same estimate. Without "
+        "`tensors`, and with `tolerances`, nothing limits them: the comment shows how far they "
+        "moved. Without either, every tensor must be equal, bit for bit.",
     )
 
 

@@ -101,8 +101,8 @@ class SloSettings(GateLevels):
         Field(max_length=MAX_GATES),
     ] = Field(
         default_factory=dict,
-        description="Levels of single gates by their id; what one leaves out is as above. A gate "
-        "that is named here and has no verdict at all counts as silent.",
+        description="Levels of single gates by their id; keys that are left out are as above. A "
+        "gate that is named here and has no verdict at all counts as silent.",
     )
 
     def of_gate(self, gate_id: str) -> GateLevels:

@@ -71,7 +71,7 @@ class DeterminismSettings(Document):
     )
     on_override: OnOverride = Field(
         default=OnOverride.OBSERVE,
-        description="What happens when the script overrides a setting: `observe` reports it, "
+        description="What to do when the script overrides a setting: `observe` reports it, "
         "`restore` sets it again and reports it, `fail` makes the run an error.",
     )
 
@@ -119,11 +119,10 @@ class EnvironmentSettings(Document):
     locks: Annotated[tuple[RelativePath, ...], Distinct] = Field(
         default=(),
         max_length=MAX_NAMED_LOCKS,
-        description="Lock files of the training's packages, relative to repro-gate.yml, in "
-        "addition to those next to it and at the repository's root: uv.lock, "
-        "poetry.lock, "
-        "Pipfile.lock, pylock.toml, pixi.lock, kernels.lock, requirements*.txt with hashes, and "
-        "conda's explicit lists.",
+        description="Further lock files of the training's packages, relative to repro-gate.yml. "
+        "The gate itself finds these next to it and at the repository's root: uv.lock, "
+        "poetry.lock, Pipfile.lock, pylock.toml, pixi.lock, kernels.lock, requirements*.txt "
+        "with hashes, and conda's explicit lists.",
     )
 
     @field_validator("locks")
@@ -143,9 +142,9 @@ class MetricsSettings(Document):
 
     file: RelativePath | None = Field(
         default=None,
-        description="JSON Lines file that the script writes, relative to train.workdir: one object "
-        "a line, with `step` and numbers, read without rounding. Objects and lists become names "
-        "such as `file.eval.loss` and `file.per_class.0`; text is not compared.",
+        description="JSON Lines file that the script writes, relative to train.workdir: one "
+        "object per line, with `step` and numbers, read without rounding. Objects and lists "
+        "become names such as `file.eval.loss` and `file.per_class.0`; text is not compared.",
     )
     stdout_pattern: str | None = Field(
         default=None,
@@ -249,9 +248,8 @@ class RecordSettings(Document):
         ge=0,
         le=3600,
         allow_inf_nan=False,
-        description="Digests may always take this many seconds of a run: on any step of a run "
-        "below 100 "
-        "steps, on the first ten of a longer one.",
+        description="Digests may always take this many seconds of a run: at any step of a run "
+        "below 100 steps, at the first ten steps of a longer one.",
     )
 
 
@@ -268,16 +266,17 @@ class RunsSettings(Document):
     )
     when_reproduced: Literal["all", "one"] = Field(
         default="all",
-        description="Strict runs where the first one equals the baseline: `all`, or `one`, which "
+        description="Strict runs if the first one equals the baseline: `all`, or `one`, which "
         "stops there if the entry was recorded in exactly this environment, with this data and "
-        "from at least two equal runs. Calls by a schedule, by hand or by a push to the default "
-        "branch always make all. `one` needs `cost.when: nightly` or `never`.",
+        "from at least `baseline.record_repeats` equal runs. Calls by a schedule, by hand or by "
+        "a push to the default branch always make all. `one` needs `cost.when: nightly` or "
+        "`never`.",
     )
     unaffected: Literal["answer", "train"] = Field(
         default="train",
-        description="A pull request that changes nothing the training gets: `train` anyway, or "
-        "`answer` without a run, where every file of train.files, the settings, the data and the "
-        "environment are those of a baseline entry.",
+        description="For a pull request that changes nothing that the training gets: `train` "
+        "anyway, or `answer` without a run if every file of train.files, the settings, the data "
+        "and the environment equal those of a baseline entry.",
     )
 
 
@@ -286,19 +285,17 @@ class DiagnosisSettings(Document):
 
     escalate: bool = Field(
         default=True,
-        description="After a difference, train twice more and trace every operator call. If runs "
-        "of "
-        "one commit differ, then try settings that may make them agree. The outcome does not "
-        "change.",
+        description="After a difference, train twice more and trace every operator call. If "
+        "runs of one commit differ, also try settings that may make them agree. The outcome "
+        "does not change.",
     )
     budget_seconds: float | None = Field(
         default=None,
         gt=0,
         le=86_400,
         allow_inf_nan=False,
-        description="Time limit of these runs together, in seconds. Default: as long as all other "
-        "runs "
-        "of the call took, including those left out, and at least 60.",
+        description="Time limit of all these runs together, in seconds. Default: as long as all "
+        "other runs of the call took, including those left out, and at least 60.",
     )
 
     @model_validator(mode="after")
@@ -328,18 +325,18 @@ class ResumeSettings(Document):
     at_step: int = Field(
         ge=1,
         lt=100_000,
-        description="The optimizer step after which the run is interrupted, as a preemption does "
-        "it: SIGTERM once the script goes on to the next update, then SIGKILL.",
+        description="The optimizer step after which the run is interrupted as by a "
+        "preemption: SIGTERM when the script goes on to the next update, then SIGKILL.",
     )
     kill_while_saving: bool = Field(
         default=False,
-        description="Three more runs are killed inside the save behind `at_step`: after its first "
-        "byte, in the middle, before its last byte. Each has to leave a complete checkpoint.",
+        description="Kill three more runs inside the next save after `at_step`: after its first "
+        "byte, in the middle, and before its last byte. Each must leave a complete checkpoint.",
     )
     when: Literal["always", "nightly"] = Field(
         default="always",
-        description="Which gate calls make these runs: `always` all, `nightly` those by a "
-        "schedule, by hand or by a push to the default branch.",
+        description="Which gate calls make these runs: `always` all, `nightly` those started by "
+        "a schedule, by hand or by a push to the default branch.",
     )
 
     @field_validator("checkpoint")
