@@ -386,6 +386,15 @@ def _as_decided(verdict: Verdict) -> str:
     return _sentence(verdict.cause)
 
 
+def _resume_differs(verdict: Verdict) -> str:
+    """Say what the resume changed. A drift comes first: the cause follows the resume."""
+    words = _as_decided(verdict)
+    if verdict.answers.baseline is not Answer.OUTSIDE:
+        return words
+    drift = "Apart from the resume, the result differs from the baseline."
+    return f"{drift} {numbers_words(verdict.baseline)} {words}"
+
+
 def _nondeterministic(verdict: Verdict) -> str:
     diagnosis, repeat = verdict.diagnosis, verdict.repeat
     whose = "Two runs of this commit"
@@ -567,6 +576,6 @@ _ANSWERS: dict[Outcome, tuple[Words, Words]] = {
     Outcome.NO_BASELINE: (_no_baseline, _nothing_wrong),
     Outcome.NOT_COMPARABLE: (_as_decided, _not_comparable_change),
     Outcome.NONDETERMINISTIC: (_nondeterministic, _not_repeating_change),
-    Outcome.RESUME_DIFFERS: (_as_decided, _resume_change),
+    Outcome.RESUME_DIFFERS: (_resume_differs, _resume_change),
     Outcome.ERROR: (_stopped, _not_judged),
 }

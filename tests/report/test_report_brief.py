@@ -19,6 +19,7 @@ from report_outcomes import (
     NONDETERMINISTIC,
     REPRODUCED,
     REQUEST,
+    RESUME_AND_RESULT_DIFFER,
     WITH_DATA,
     WITHIN_TOLERANCE,
     base_runs,
@@ -461,3 +462,11 @@ def test_a_possible_line_of_another_rank_has_its_own_number() -> None:
     told = brief_of(NONDETERMINISTIC.model_copy(update={"diagnosis": named})).happened
     assert "Cause: ranks 1 and 2: " in told
     assert "Possibly: rank 0: " in told
+
+
+def test_a_drift_is_shown_before_the_resume_that_differs() -> None:
+    told = brief_of(RESUME_AND_RESULT_DIFFER).happened
+    assert told.startswith("Apart from the resume, the result differs from the baseline. Loss at ")
+    assert " The run that was resumed after step 12 differs " in told
+    assert "instead of" in told.partition("The run that was resumed")[0]
+    assert told.endswith("the second moment (exp_avg_sq) are missing.")

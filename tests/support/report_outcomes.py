@@ -442,14 +442,15 @@ def resumed_runs(lack: Boundary | None = None) -> tuple[RunEvidence, RunEvidence
     return before, after
 
 
-def _resumed(lack: Boundary | None = None) -> Verdict:
+def _resumed(lack: Boundary | None = None, against: BaselineEntry = PLAIN) -> Verdict:
     runs = resumed_runs(lack)
-    return judged(against=PLAIN, base=runs, request=RESUMED_REQUEST, resume=attempt(AT_STEP))
+    return judged(against=against, base=runs, request=RESUMED_REQUEST, resume=attempt(AT_STEP))
 
 
 NO_MOMENT = boundary(AT_STEP, steps=0, digests=dict(list(boundary(AT_STEP).digests.items())[:1]))
 RESUME_DIFFERS = _resumed(NO_MOMENT)
 RESUMES = _resumed()
+RESUME_AND_RESULT_DIFFER = _resumed(NO_MOMENT, entry(both(since=6)[0]))
 TORN = KilledSave(
     point=KillPoint.FIRST,
     left=LeftBy.TORN,
