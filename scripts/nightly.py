@@ -61,7 +61,7 @@ PARTS = (
     Part(target="container", minutes=120, claim="the image, as GitHub's runner runs it"),
     Part(target="interop", minutes=30, claim="openssl, cosign and others verify the seals"),
     Part(target="interop-publish", minutes=30, claim="a real registry and a real MLflow server"),
-    Part(target="slurm", minutes=60, claim="two nodes under Slurm's real daemons"),
+    Part(target="slurm", minutes=60, claim="several nodes under Slurm's real daemons"),
     Part(target="ops", minutes=20, claim="Prometheus, Pushgateway and Alertmanager run ops/"),
     Part(target="bundle-check", minutes=20, claim="Sigstore's clients verify keyless seals"),
     Part(target="api-check", minutes=20, claim="requests fit GitHub's own description"),

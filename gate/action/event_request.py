@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from gate.errors import GateError, RepositoryError, SettingsError
 from gate.pipelines.adapters import Adapters
@@ -26,6 +27,8 @@ from gate.system.git.repository import Git
 from gate.text.untrusted_text import safe_line
 from gate.verdict.history import HISTORY_BRANCH, History, history_file
 from gate.verdict.request import GateRequest
+
+OTHER_SUFFIX: Final = {".yml": ".yaml", ".yaml": ".yml"}
 
 
 def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapters) -> GateRequest:
@@ -104,14 +107,13 @@ def _settings_of_head(git: Git, head: str, path: str) -> bytes:
 
 def _other_settings(git: Git, head: str, path: Path) -> str:
     """Return a hint with the settings files that the commit has instead, else a minimal file."""
-    for suffix in {".yml", ".yaml"} - {path.suffix}:
-        other = path.with_suffix(suffix).as_posix()
-        if path.suffix in {".yml", ".yaml"} and git.read_file(head, other) is not None:
-            here, wanted = safe_line(other), safe_line(path.as_posix())
-            return f"Rename it: git mv {here} {wanted}. Or set the action's input: config: {here}"
-    named = [name for name in git.visible_files() if Path(name).name == FILE_NAME]
-    if named:
-        shown = ", or config: ".join(map(safe_line, sorted(named)[:MOST_NAMED]))
+    look_alike = path.with_suffix(OTHER_SUFFIX.get(path.suffix, path.suffix)).as_posix()
+    if look_alike != path.as_posix() and git.read_file(head, look_alike) is not None:
+        found, named = safe_line(look_alike), safe_line(path.as_posix())
+        return f"Rename it: git mv {found} {named}. Or set the action's input: config: {found}"
+    others = sorted(name for name in git.visible_files() if Path(name).name == FILE_NAME)
+    if others:
+        shown = ", or config: ".join(map(safe_line, others[:MOST_NAMED]))
         return f"This repository has others. Set the action's input: config: {shown}"
     return f"Create one; a minimal file:\n{MINIMAL_FILE}"
 

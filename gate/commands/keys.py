@@ -253,7 +253,7 @@ def revoke_command(
 ) -> None:
     """Revoke a key; none of its seals counts.
 
-    For a key that was lost or stolen. There is no way back.
+    For a key that was lost or stolen. This cannot be undone.
 
     Example: repro-gate keys revoke 3f9a --reason "laptop stolen"
     """

@@ -49,7 +49,7 @@ def slo_command(  # noqa: PLR0913 - each parameter is an option of the command
     *,
     since: Since = "",
     by: Annotated[
-        str, typer.Option(help="Count apart by any of gate, author, runner, environment.")
+        str, typer.Option(help="Count separately by any of gate, author, runner, environment.")
     ] = "gate",
     format_: Annotated[Format, typer.Option("--format", help="What is printed.")] = Format.TEXT,
     config: Config = "",

@@ -458,8 +458,8 @@ class _Search:
         notes = []
         if len(facts.parents) > 1:
             notes.append(
-                f"{commit[:SHORT]} is a merge: what it brought from before the good end was not "
-                "trained by itself"
+                f"{commit[:SHORT]} is a merge: its commits from before the good end were not "
+                "trained one by one"
             )
         if _locks(head.evidence) != _locks(base.evidence):
             notes.append(

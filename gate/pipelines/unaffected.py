@@ -189,7 +189,7 @@ def _unlike(
     if moved:
         yield f"{named} was recorded with other settings: {_listed(moved)}"
     if not entry.files_sha256:
-        yield f"{named} does not say all that its training read: {_unseen(settings)}"
+        yield f"{named} does not list all that its training read: {_unseen(settings)}"
     if entry.files_sha256 != files:
         changed = _changed_files(request, prepared, entry)
         if changed:

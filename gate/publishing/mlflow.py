@@ -219,9 +219,7 @@ class _Server:
         try:
             return kind.model_validate(_json(reply.content))
         except (DocumentError, ValidationError) as error:
-            raise self.connection.fault(
-                "gave another answer than was asked for", PLACE_HINT
-            ) from error
+            raise self.connection.fault("sent an answer of another form", PLACE_HINT) from error
 
 
 def _login(variables: Mapping[str, str]) -> Login | None:

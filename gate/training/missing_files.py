@@ -296,7 +296,8 @@ def _tracked_hint(inside: str, lacking: Lacking, files: Files) -> str:
                     "dvc", _from_project(f"{'/'.join(parts[:depth])}.dvc", lacking)
                 )
                 return (
-                    f"DVC keeps {inside}, and the commit has its pointer alone: declare `{entry}`."
+                    f"DVC keeps {inside}, and the commit contains only its pointer: "
+                    f"declare `{entry}`."
                 )
             folder /= name
             # follow no link: the commit may have it point anywhere

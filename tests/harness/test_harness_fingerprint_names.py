@@ -46,7 +46,7 @@ def test_the_harness_reads_the_same_generators() -> None:
 
 
 def test_the_protocol_lists_them_in_order_with_their_groups() -> None:
-    table = PROTOCOL.read_text("utf-8").partition("## Fingerprints")[2].partition("Every digest")[0]
+    table = PROTOCOL.read_text("utf-8").partition("## Fingerprints")[2].partition("\n## ")[0]
     rows = [(re.findall(r"`([^`]+)`", names), group or None) for names, group in ROW.findall(table)]
     several = {
         RANDOM: [f"{RANDOM}.{name}" for name in GENERATORS],

@@ -329,7 +329,7 @@ def test_the_condition_that_does_not_hold_is_named(bench: Bench, project: Reposi
     assert "was recorded with other settings: train.seed" in rewritten(
         training={**entry.training, "train.seed": "7"}
     )
-    assert "does not say all that its training read: it started another program" in rewritten(
+    assert "does not list all that its training read: it started another program" in rewritten(
         files_sha256=""
     )
     assert "days old, and baseline.stale_after_days is 90" in rewritten(

@@ -188,7 +188,7 @@ def test_no_redirect_is_followed_with_what_is_sent(server: MlflowDouble, tmp_pat
     ("path", "act", "words"),
     [
         ("get-by-name", status(404, b"<html>not here</html>"), "answered 404"),
-        ("get-by-name", status(200, b'{"experiment": 1}'), "gave another answer than"),
+        ("get-by-name", status(200, b'{"experiment": 1}'), "sent an answer of another form"),
     ],
 )
 def test_a_server_that_is_none_is_told(

@@ -105,7 +105,7 @@ def test_what_dvc_keeps_is_declared_by_its_pointer(tmp_path: Path, path: str, po
     (tmp_path / pointer).write_text("outs: []", encoding="utf-8")
     inside = path.removeprefix(f"{RUN}/tree/")
     assert hint(missing(path), tmp_path) == (
-        f"DVC keeps {inside}, and the commit has its pointer alone: declare "
+        f"DVC keeps {inside}, and the commit contains only its pointer: declare "
         f"`data: [{{dvc: {pointer}}}]`."
     )
 
