@@ -109,8 +109,11 @@ def _other_settings(git: Git, head: str, path: Path) -> str:
     """Return a hint with the settings files that the commit has instead, else a minimal file."""
     look_alike = path.with_suffix(OTHER_SUFFIX.get(path.suffix, path.suffix)).as_posix()
     if look_alike != path.as_posix() and git.read_file(head, look_alike) is not None:
-        found, named = safe_line(look_alike), safe_line(path.as_posix())
-        return f"Rename it: git mv {found} {named}. Or set the action's input: config: {found}"
+        existing, configured = safe_line(look_alike), safe_line(path.as_posix())
+        return (
+            f"Rename it: git mv {existing} {configured}. Or set the action's input: "
+            f"config: {existing}"
+        )
     others = sorted(name for name in git.visible_files() if Path(name).name == FILE_NAME)
     if others:
         shown = ", or config: ".join(map(safe_line, others[:MOST_NAMED]))
