@@ -234,17 +234,16 @@ def _table(rows: list[str]) -> str:
 
 
 def _rows(model: Schema, definitions: Schema, prefix: str) -> list[str]:
-    """Return a row for each key of a model; a key with a model of its own gives that one's rows.
+    """Return a row for each key of a model, and below it the rows of the model that it contains.
 
     Such rows have the key as a prefix: `a.b`, or `a[].b` for the entries of a list.
     """
     rows = []
     for name, value in model["properties"].items():
         required = name in model.get("required", ())
+        rows.append(_row(f"{prefix}{name}", value, definitions, required=required))
         below = _below(value, definitions)
-        if below is None:
-            rows.append(_row(f"{prefix}{name}", value, definitions, required=required))
-        else:
+        if below is not None:
             rows += _rows(below, definitions, f"{prefix}{name}.")
         entry = _below(value.get("items", {}), definitions)
         if entry is not None:
