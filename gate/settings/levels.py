@@ -166,9 +166,7 @@ class TensorLimit(Document):
         "difference divided by the larger of the two norms, estimated within a factor of 2. "
         "`0.01` is 1 % of its size. With `0` every tensor must be equal, bit for bit. A tensor "
         "whose distance is unknown is outside the limit. It guards against accidents, not "
-        "against intent: code can construct different weights with the same estimate. Without "
-        "`tensors`, and with `tolerances`, nothing limits them: the comment shows how far they "
-        "moved. Without either, every tensor must be equal, bit for bit.",
+        "against intent: code can construct different weights with the same estimate.",
     )
 
 
