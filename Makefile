@@ -23,7 +23,8 @@ PYTEST := $(BIN)/python -m pytest --timeout 900
 # one file stay together, since they share trainings.
 # WORKERS=0 runs them one after the other in one process, as a debugger wants it.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)' 2>/dev/null || echo auto)
-PARALLEL := -n $(WORKERS) --dist loadfile
+# They come in the order of tests/conftest.py, not by their number of tests.
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # pip takes minutes: a person sees what it downloads, a log has only what went wrong
 PIP_QUIET := $(shell [ -t 2 ] || echo --quiet)

@@ -31,7 +31,7 @@ for python in "$@"; do
     with="with torch"
     "$venv/bin/python" -c 'import torch' 2>/dev/null || torch_for_cpu "$venv/bin/pip" || with="without torch"
     [ "$with" = "with torch" ] || export REPRO_GATE_TESTS_WITHOUT_TORCH=1
-    if "$venv/bin/python" -m pytest -q -n "${WORKERS:-auto}" --dist loadfile --timeout 900 -m "$FAST"; then
+    if "$venv/bin/python" -m pytest -q -n "${WORKERS:-auto}" --dist loadfile --no-loadscope-reorder --timeout 900 -m "$FAST"; then
         done+=("Python $version, $with: passed")
     else
         failed+=("Python $version, $with")

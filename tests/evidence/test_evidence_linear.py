@@ -32,7 +32,7 @@ pytestmark = pytest.mark.no_cover
 # refused by their size where a reader has a limit below it; that is fine too
 CHARACTERS = 40_000
 # YAML is read slowly, and a square shows at these sizes too.
-FEWER = {"yaml": 12_000, "environment.yml": 8_000, "settings": 8_000}
+FEWER = {"yaml": 6_000, "environment.yml": 5_000, "settings": 5_000}
 # what is put behind each other, again and again
 PIECES = (
     *(" ", "\t", "\n", "a", "1", "-", ".", "=", "#", "@", ";", ",", ":", "&", "*", "\\", "\\\n"),
