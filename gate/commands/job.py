@@ -41,15 +41,11 @@ from gate.commands.program import FILES
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
-from gate.pipelines.diagnose import (
-    Retold,
-    diagnose_kept,
-    equal_words,
-    kept_diagnosis,
-)
+from gate.pipelines.diagnose import Retold, equal_words, kept_diagnosis
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.imported_evidence import refuse_missing
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
+from gate.pipelines.packed_diagnosis import diagnose_again
 from gate.report.brief import brief_of, cause_words
 from gate.report.context import diagnosis_section
 from gate.report.diagnosis_sections import growth_section, trace_sections
@@ -77,7 +73,7 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
     else:
         brief = brief_of(verdict)
         head = f"{verdict.outcome.value}, commit {short(verdict.commit)}"
-        parts.append(Text(clean(head), style="bold red"))
+        parts.append(Text(clean(head), style="bold" if verdict.passes else "bold red"))
         parts.append(Sentence(clean(brief.happened)))
         parts += change_lines(brief.change)
         parts.append(Sentence(f"Is it this change? {clean(brief.this_change)}"))
@@ -188,6 +184,6 @@ def diagnose_command(
         seconds=reading_seconds(evidence),
         answer_bytes=LARGE_ANSWER_BYTES,
     )
-    diagnosis = diagnose_kept(kept)
+    diagnosis = diagnose_again(kept)
     document = kept_diagnosis(diagnosis, kept.evidence.created_at)
     show(document, diagnosis_view(diagnosis, package=kept.package), as_json=as_json)

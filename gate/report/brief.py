@@ -320,7 +320,8 @@ def _data_drift(verdict: Verdict) -> str:
 def _what_is_brought(verdict: Verdict) -> str:
     if verdict.brought.another_image:
         return "image"
-    return f"environment ({', '.join(verdict.brought.files[:MAX_PARTS_NAMED])})"
+    files = ", ".join(verdict.brought.files[:MAX_PARTS_NAMED])
+    return f"environment ({files})" if files else "environment"
 
 
 def _in_its_own(verdict: Verdict) -> str:
