@@ -57,6 +57,7 @@ from gate.report.wording import short
 from gate.settings.event import SigningMethod
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
+from gate.verdict.verdict import judged_words
 
 LIMITS: Final = Limits(deltas=5, rows=24)
 
@@ -72,7 +73,8 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
         parts.append(Sentence(clean(equal_words(retold))))
     else:
         brief = brief_of(verdict)
-        head = f"{verdict.outcome.value}, commit {short(verdict.commit)}"
+        outcome = judged_words(verdict.outcome, passes=verdict.passes)
+        head = f"{outcome}, commit {short(verdict.commit)}"
         parts.append(Text(clean(head), style="bold" if verdict.passes else "bold red"))
         parts.append(Sentence(clean(brief.happened)))
         parts += change_lines(brief.change)

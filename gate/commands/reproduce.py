@@ -65,6 +65,7 @@ PLACES: Final = {
     SpreadPlace.SEEDS_HERE: "of the seeds trained here",
 }
 FIRST: Final = "First difference, with the package as the baseline: "
+FIRST_HERE: Final = "First difference between the runs here: "
 FIRST_OF_RESUMED: Final = "The first difference of the resumed run: "
 LABEL_WIDTH: Final = 13
 CLUSTER: Final = b"cluster"
@@ -93,6 +94,8 @@ def reproduction_view(reproduction: Reproduction) -> RenderableType:
         cause = f"{reproduction.diagnosis.cause}."
         resumed = reproduction.outcome is ReproductionOutcome.RESUME_DIFFERS
         lead = FIRST_OF_RESUMED if resumed else FIRST
+        if reproduction.outcome is ReproductionOutcome.NOT_REPEATABLE:
+            lead = FIRST_HERE
         parts += [Text(""), Sentence(clean(cause), lead=lead, lead_style="bold")]
     parts += [
         section_view(section) for section in (*_numbers(reproduction), *_spread(reproduction))

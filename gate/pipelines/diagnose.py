@@ -18,7 +18,7 @@ from gate.baseline.select import select_entry
 from gate.comparison.compare import compare_results, runs_of_the_same_work
 from gate.comparison.data_moves import data_moves
 from gate.comparison.differences import BASELINE_SIDE, Comparison
-from gate.data.data_sets import same_data
+from gate.data.data_sets import brings_data, same_data
 from gate.diagnosis.diagnosis import Diagnosis, ResumeResult
 from gate.diagnosis.resume_causes import diagnose_resume
 from gate.errors import EvidenceError
@@ -184,6 +184,8 @@ def _compared(
         # separate environments exist only if the change installs another one
         own = not against.same_environment and bool(_moved_locks(evidence))
         drift = Outcome.DEPENDENCY_DRIFT if own else Outcome.CODE_DRIFT
+        if brings_data(evidence.base_data, evidence.data):
+            drift = Outcome.DATA_DRIFT
         yield _Compared(field="base_run", outcome=drift, comparison=against)
     if entry is not None:
         against = compare_results(entry, first, settings, (BASELINE_SIDE, label))
@@ -255,10 +257,15 @@ def _verdict(evidence: EvidenceSet, compared: _Compared, entry: BaselineEntry | 
     )
     diagnosis = diagnosis_of(decision, evidence)
     cause = diagnosis.cause if diagnosis is not None else ""
+    # without an entry, data that the change itself moved is known from the base commit's
+    data_brought = brings_data(evidence.base_data, evidence.data)
+    own = evidence.base_data if data_brought else evidence.data
+    recorded = own if entry is None else entry.data
     return _plain_verdict(evidence, compared.outcome, cause).model_copy(
         update={
             "brought": brought_environment(evidence),
-            "data_moved": data_moves(entry.data, evidence.data) if entry is not None else (),
+            "data_moved": data_moves(recorded, evidence.data),
+            "data_brought": data_brought,
             "diagnosis": diagnosis,
             compared.field: compared.comparison,
         }

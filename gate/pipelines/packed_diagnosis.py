@@ -35,7 +35,7 @@ def diagnose_again(kept: KeptEvidence) -> Retold:
     if verdict.outcome is Outcome.NO_BASELINE and verdict.provisional is None:
         return retold
     first = None if retold.verdict is None else retold.verdict.diagnosis
-    if verdict.diagnosis is None and first is not None:
+    if verdict.passes and verdict.diagnosis is None and first is not None:
         # a pass within tolerance needs no diagnosis in its call, but has a first difference
         verdict = verdict.model_copy(update={"diagnosis": first})
     if kept.outcome not in {None, verdict.outcome}:
