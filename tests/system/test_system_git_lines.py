@@ -114,6 +114,10 @@ INERT = {
     "x = 1": "x = 1  # steps",
     "y = 2  # old": "y = 2",
     "z = f('a # b')  # one": "z = f('a # b')  # two",
+    "# heading": "# title",
+    "class A:\n    b = 1": 'class A:\n    """Text."""\n    b = 1',
+    "a = 1\n\nb = 2": "a = 1\nb = 2",
+    "a = 1\n# old\nb = 2\n": "a = 1\nb = 2\n",
     "import os\nimport random": "import random\nimport os",
     "import torch\nfrom torch import nn\nimport numpy as np": (
         "import numpy as np\nimport torch\nfrom torch import nn"
@@ -123,7 +127,8 @@ INERT = {
 NOTICED = {
     "x = 1  # steps": "x = 2  # steps",
     "z = 'a # b'": "z = 'a # c'",
-    "# heading": "# title",
+    'f(\n    """a"""\n)': 'f(\n    """b"""\n)',
+    "if a:\n    b = 1": "if a:\n  b = 1",
     "it's a # heading": "it's a # title",
     '    """text # one': '    """text # two',
     "import numpy as np": "import torch as np",

@@ -1,7 +1,8 @@
 """Leave out changes that no program can notice: other comments, and the order of imports.
 
 Beside a line that moves a result they would only be a second candidate. Lines are judged by
-themselves, without their file, so a comment on a line of its own stays: it may be text in a string.
+themselves, without their file. A line of text inside a string that looks like a comment is taken
+for one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ IMPORT: Final = re.compile(
     rf"import (?P<modules>{ITEM}(?:, {ITEM})*+)|from (?P<module>\w[\w.]*+) import [\w, ]++",
     re.ASCII,
 )
+DOCSTRING: Final = re.compile(r'\s*+"""(?:[^"\\]|\\.)*+"""')
 STANDARD: Final = sys.stdlib_module_names
 # Importing these earlier or later draws no random number and sets nothing that a training uses.
 IN_ANY_ORDER: Final = STANDARD | {"numpy", "torch", "torchvision", "tqdm", "yaml"}
@@ -44,16 +46,18 @@ def _is_whole(hunk: ChangedLines) -> bool:
 
 
 def _same_code(hunk: ChangedLines) -> bool:
-    """Return whether both sides differ only in comments."""
+    """Return whether both sides differ only in comments, blank lines and an added docstring."""
     suffix = PurePosixPath(hunk.file).suffix
     if suffix not in {PYTHON, *SETTINGS} or not _is_whole(hunk):
         return False
     before, after = (
-        [_without_comment(line) for line in side] for side in (hunk.before, hunk.after)
+        [code for line in side if (code := _without_comment(line))]
+        for side in (hunk.before, hunk.after)
     )
-    if suffix in SETTINGS:
-        before, after = list(filter(None, before)), list(filter(None, after))
-    return before == after and all(before)
+    if suffix == PYTHON and not (before and after):
+        # Beside other code such a line might be an argument.
+        return all(map(DOCSTRING.fullmatch, (*before, *after)))
+    return before == after
 
 
 def _without_comment(line: str) -> str:
