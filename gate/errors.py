@@ -102,7 +102,11 @@ class EvidenceError(GateError):
     """A run left nothing usable, or something that must not be trusted."""
 
 
-class MissingOutputError(EvidenceError):
+class OutputError(EvidenceError):
+    """What the script wrote cannot be read as the settings say; the machine is not at fault."""
+
+
+class MissingOutputError(OutputError):
     """What the settings name, a metric or a checkpoint, is not in what the script wrote."""
 
 

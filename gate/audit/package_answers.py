@@ -31,6 +31,7 @@ from gate.evidence.context_documents import ProcessSeeds
 from gate.evidence.observations import OverrideKind
 from gate.system.version import VERSION
 from gate.text.phrases import count
+from gate.verdict.reasons import unrepeated_data
 from gate.verdict.verdict import (
     FAULT,
     Answer,
@@ -39,6 +40,7 @@ from gate.verdict.verdict import (
     Severity,
     SourceStatus,
     Verdict,
+    judged_words,
 )
 
 
@@ -77,9 +79,23 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
             )
         )
     else:
-        answer = f"judged by the baseline of commit {verdict.baseline_facts.commit[:12]}"
-        items.append(passed_item(part, "baseline", f"{answer}: {verdict.outcome.value}"))
+        items.append(_baseline(verdict, verdict.baseline_facts.commit[:12]))
     return tuple(items)
+
+
+def _baseline(verdict: Verdict, commit: str) -> AuditItem:
+    part, outcome = AuditedPart.CONFIGURATION, judged_words(verdict.outcome, passes=verdict.passes)
+    # runs that differ, or a number that is not finite, are compared with no baseline
+    if verdict.answers.baseline is Answer.NOT_COMPARED and verdict.unaffected is None:
+        return failed_item(
+            part,
+            "baseline",
+            f"nothing was compared with the baseline of commit {commit}: {outcome}",
+            risk="The number was compared with nothing.",
+            remedy="Fix what the verdict names and run the gate again.",
+            command=RUN,
+        )
+    return passed_item(part, "baseline", f"judged by the baseline of commit {commit}: {outcome}")
 
 
 def _settings(facts: PackageFacts, verdict: Verdict) -> AuditItem:
@@ -166,6 +182,16 @@ def _repeat(facts: PackageFacts) -> AuditItem:
     part, code, verdict = AuditedPart.SEEDS, "repeat", facts.verdict
     if verdict is None:
         return missing_document(facts.problems, part, "verdict.json", "whether the runs were equal")
+    if verdict.unrepeated is not None:
+        return failed_item(
+            part,
+            code,
+            unrepeated_data(verdict.unrepeated),
+            risk="The number depends on which of its outputs a training was given.",
+            remedy="Seed its random draws, sort what it lists, and write no time and no path into "
+            "its output. Then run the gate again.",
+            command=RUN,
+        )
     if verdict.answers.repeat is Answer.EQUAL:
         return passed_item(part, code, f"{verdict.strict_runs} runs with these seeds are equal")
     if verdict.one_run is not None:

@@ -15,7 +15,7 @@ from gate.comparison.differences import (
     NotFinite,
 )
 from gate.comparison.measurements import CostDocument, KnobState
-from gate.data.data_sets import same_data
+from gate.data.data_sets import move_sentence, same_data
 from gate.errors import BaselineError
 from gate.evidence.configuration import configuration_of
 from gate.evidence.run_evidence import EvidenceSet
@@ -59,6 +59,14 @@ def propose_entry(
             f"not recorded: {not_finite.name} holds {not_finite.value} {where}",
             hint="A baseline of NaN or infinity would pass every later failure. A tensor that is "
             "meant to hold it, such as a mask, belongs in compare.allow_not_finite.",
+        )
+    if evidence.unrepeated is not None:
+        raise BaselineError(
+            "not recorded: the preprocessing is not repeatable: two runs of "
+            f"{evidence.unrepeated.command} wrote different data "
+            f"({move_sentence(evidence.unrepeated.move)})",
+            hint="Seed its random draws, sort what it lists, and write no time and no path into "
+            "its output.",
         )
     if evidence.changed_files:
         raise BaselineError(

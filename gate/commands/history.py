@@ -44,7 +44,7 @@ from gate.text.documents import RecordForm, read_document
 from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
 from gate.verdict.history import HistoryLine, RollbackLine, line_bytes
-from gate.verdict.verdict import Verdict
+from gate.verdict.verdict import Verdict, judged_words
 
 VERDICT: Final = "verdict.json"
 MAX_VERDICT_BYTES: Final = 256 * 1024 * 1024
@@ -276,7 +276,7 @@ def _row(line: HistoryLine | RollbackLine) -> Row:
     if isinstance(line, RollbackLine):
         outcome, author, sealed = f"rollback {'done' if line.succeeded else 'failed'}", "", ""
     else:
-        outcome = "cancelled" if line.cancelled else line.outcome.value
+        outcome = "cancelled" if line.cancelled else judged_words(line.outcome, passes=line.passes)
         author, sealed = line.author, "yes" if line.sealed else "no"
     gate = f"{line.repository} {line.gate_id}".strip()
     return (

@@ -41,15 +41,11 @@ from gate.commands.program import FILES
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
-from gate.pipelines.diagnose import (
-    Retold,
-    diagnose_kept,
-    equal_words,
-    kept_diagnosis,
-)
+from gate.pipelines.diagnose import Retold, equal_words, kept_diagnosis
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.imported_evidence import refuse_missing
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
+from gate.pipelines.packed_diagnosis import diagnose_again
 from gate.report.brief import brief_of, cause_words
 from gate.report.context import diagnosis_section
 from gate.report.diagnosis_sections import growth_section, trace_sections
@@ -61,6 +57,7 @@ from gate.report.wording import short
 from gate.settings.event import SigningMethod
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
+from gate.verdict.verdict import judged_words
 
 LIMITS: Final = Limits(deltas=5, rows=24)
 
@@ -76,8 +73,9 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
         parts.append(Sentence(clean(equal_words(retold))))
     else:
         brief = brief_of(verdict)
-        head = f"{verdict.outcome.value}, commit {short(verdict.commit)}"
-        parts.append(Text(clean(head), style="bold red"))
+        outcome = judged_words(verdict.outcome, passes=verdict.passes)
+        head = f"{outcome}, commit {short(verdict.commit)}"
+        parts.append(Text(clean(head), style="bold" if verdict.passes else "bold red"))
         parts.append(Sentence(clean(brief.happened)))
         parts += change_lines(brief.change)
         parts.append(Sentence(f"Is it this change? {clean(brief.this_change)}"))
@@ -188,6 +186,6 @@ def diagnose_command(
         seconds=reading_seconds(evidence),
         answer_bytes=LARGE_ANSWER_BYTES,
     )
-    diagnosis = diagnose_kept(kept)
+    diagnosis = diagnose_again(kept)
     document = kept_diagnosis(diagnosis, kept.evidence.created_at)
     show(document, diagnosis_view(diagnosis, package=kept.package), as_json=as_json)

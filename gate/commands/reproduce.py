@@ -28,6 +28,7 @@ from gate.commands.trust import (
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.statistical_tests import MetricSpread, SpreadPlace
 from gate.data.data_sets import move_sentence
+from gate.diagnosis.diagnosis import ResumeResult, ResumeState
 from gate.isolation.cluster_settings import ClusterSettings
 from gate.package.signing import Identity
 from gate.pipelines.entry import (
@@ -64,6 +65,7 @@ PLACES: Final = {
     SpreadPlace.SEEDS_HERE: "of the seeds trained here",
 }
 FIRST: Final = "First difference, with the package as the baseline: "
+FIRST_HERE: Final = "First difference between the runs here: "
 FIRST_OF_RESUMED: Final = "The first difference of the resumed run: "
 LABEL_WIDTH: Final = 13
 CLUSTER: Final = b"cluster"
@@ -92,6 +94,8 @@ def reproduction_view(reproduction: Reproduction) -> RenderableType:
         cause = f"{reproduction.diagnosis.cause}."
         resumed = reproduction.outcome is ReproductionOutcome.RESUME_DIFFERS
         lead = FIRST_OF_RESUMED if resumed else FIRST
+        if reproduction.outcome is ReproductionOutcome.NOT_REPEATABLE:
+            lead = FIRST_HERE
         parts += [Text(""), Sentence(clean(cause), lead=lead, lead_style="bold")]
     parts += [
         section_view(section) for section in (*_numbers(reproduction), *_spread(reproduction))
@@ -114,7 +118,7 @@ def _facts(reproduction: Reproduction) -> Iterator[tuple[str, str]]:
         yield "data", "; ".join(move_sentence(move) for move in reproduction.data_moved)
     yield "result", _result(reproduction)
     if reproduction.resume is not None:
-        yield "resumed run", resume_words(reproduction.resume)
+        yield "resumed run", _resumed(reproduction.resume, reproduction.resume_then)
     settings = ", ".join(map(_setting, reproduction.comparison.optimizer_settings[:SHOWN_PARTS]))
     if settings:
         yield "optimizer", settings
@@ -163,6 +167,12 @@ def _changed(reproduction: Reproduction) -> str:
     )
     rest = len(places) - SHOWN_PARTS
     return ", ".join(places[:SHOWN_PARTS]) + (f", and {rest} more" if rest > 0 else "")
+
+
+def _resumed(here: ResumeResult, then: ResumeState | None) -> str:
+    """Say how the resumed run ended here, and in the package if it did not resume there either."""
+    unlike = then in {None, ResumeState.EXACT, ResumeState.WITHIN}
+    return resume_words(here) + ("" if unlike else f"; in the package: {then}")
 
 
 def _setting(change: OptimizerSettingChange) -> str:

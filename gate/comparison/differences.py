@@ -136,6 +136,7 @@ class OptimizerSettingChange(Document):
     is then the constant ratio of the two sides, empty where none fits. `configured` names the value
     of the training's configuration that changed between the same two numbers, empty where none or
     several did. `alone`: the training has no other optimizer, so a reader needs no number.
+    `groups` of the optimizer's `all_groups` parameter groups changed; both are 0 where all did.
     """
 
     optimizer: int
@@ -149,11 +150,20 @@ class OptimizerSettingChange(Document):
     factor: str = ""
     configured: str = Field(default="", max_length=500)
     alone: bool = False
+    groups: int = 0
+    all_groups: int = 0
 
     @property
     def of_optimizer(self) -> str:
         """A suffix such as ` of optimizer 1`; empty where there is only one optimizer."""
         return "" if self.alone else f" of optimizer {self.optimizer}"
+
+    @property
+    def in_groups(self) -> str:
+        """A suffix such as ` in 1 of 2 parameter groups`; empty where all of them changed."""
+        if not self.groups:
+            return ""
+        return f" in {self.groups} of {self.all_groups} parameter groups"
 
 
 class OtherSetting(Document):

@@ -19,7 +19,8 @@ from gate.evidence.step_columns import StepDigests, of_optimizer
 from gate.evidence.step_work import StepGiven, given_at, is_told, turn_of
 
 OPTIMIZER_SETTING: Final = re.compile(
-    r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII
+    r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/(?P<group>\d+)/(?P<setting>.+)",
+    re.ASCII,
 )
 RATE: Final = "lr"
 LOSS: Final = "loss"
@@ -34,6 +35,8 @@ BOOKKEEPING: Final = frozenset((*GIVEN_RATES, "min_lr", "max_momentum", "base_mo
 PROPORTIONAL: Final = 1e-6
 # Up to this number of groups of one optimizer, each is named.
 NAMED_GROUPS: Final = 2
+# The harness may leave out further groups, so beyond this nobody knows how many there are.
+COUNTED_GROUPS: Final = 20
 
 
 class WorkingResult(Protocol):
@@ -209,19 +212,30 @@ def compare_optimizer_settings(
     ended = {delta.name for delta in tensors} if same_length else set()
     before, after = (side.checkpoint.optimizer_settings for side in (expected, observed))
     names = {name for _, both in pairs for side in both for name in side.settings}
-    changes = (
-        change
+    changes = [
+        (change, match["group"])
         for name in sorted(names | ended)
         if (match := OPTIMIZER_SETTING.fullmatch(name)) and match["setting"] not in BOOKKEEPING
         if (change := _change(name, match, pairs, (before, after), name in ended, same_length))
         # A different class naturally has different settings.
         if (change.before and change.after) or change.optimizer not in replaced
-    )
+    ]
     numbers = _optimizers((*names, *before, *after), pairs)
+    counts = _groups((*names, *before, *after))
     return tuple(
-        change.model_copy(update={"alone": numbers == {change.optimizer}})
-        for change in (*classes, *_merged(dict.fromkeys(changes)))
+        _with_groups(change, counts).model_copy(update={"alone": numbers == {change.optimizer}})
+        for change in (*classes, *_merged(changes))
     )
+
+
+def _groups(names: Iterable[str]) -> dict[tuple[int, str], int]:
+    """Return how many parameter groups have each setting of each optimizer, 0 above the limit."""
+    groups: dict[tuple[int, str], set[str]] = {}
+    for name in names:
+        if match := OPTIMIZER_SETTING.fullmatch(name):
+            known = groups.setdefault((int(match["optimizer"]), match["setting"]), set())
+            known.add(match["group"])
+    return {key: len(own) if len(own) <= COUNTED_GROUPS else 0 for key, own in groups.items()}
 
 
 def _optimizers(
@@ -306,14 +320,29 @@ def _as_given(
     return begun, begun
 
 
-def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSettingChange]:
+def _with_groups(
+    change: OptimizerSettingChange, counts: Mapping[tuple[int, str], int]
+) -> OptimizerSettingChange:
+    """Return the change with the number of all groups if not all changed alike, else without."""
+    every = counts.get((change.optimizer, change.name), 0)
+    some = change.groups < every
+    update = {"groups": change.groups if some else 0, "all_groups": every if some else 0}
+    return change.model_copy(update=update)
+
+
+def _merged(
+    changes: Iterable[tuple[OptimizerSettingChange, str]],
+) -> Iterator[OptimizerSettingChange]:
     """Merge groups that a schedule moves alike into one change, and many fixed groups too.
 
     Groups that agree at the first step need not agree later. So only a change with a constant
-    factor is reported as one.
+    factor is reported as one. Each change comes with its group, and leaves with their number.
     """
+    groups: dict[OptimizerSettingChange, set[str]] = {}
+    for change, group in changes:
+        groups.setdefault(change, set()).add(group)
     alike: dict[tuple[object, ...], list[OptimizerSettingChange]] = {}
-    for change in changes:
+    for change in groups:
         ratio = change.factor
         if not ratio and change.scheduled and change.before and change.after:
             factor = _ratio(change.before, change.after)
@@ -322,15 +351,19 @@ def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSett
         key = (ratio, change.factor, change.step) if ratio else (len(alike),)
         key = (change.optimizer, change.name, change.scheduled, *key)
         alike.setdefault(key, []).append(change)
-    for group in alike.values():
-        first = group[0]
+    for own in alike.values():
+        first = own[0]
+        together = {"groups": len(set[str]().union(*(groups[change] for change in own)))}
         if first.scheduled:
-            yield first
-        elif first.factor and len(group) > NAMED_GROUPS:
-            yield first.model_copy(update={"scheduled": True, "revert_to": ""})
+            yield first.model_copy(update=together)
+        elif first.factor and len(own) > NAMED_GROUPS:
+            yield first.model_copy(update={**together, "scheduled": True, "revert_to": ""})
         else:
             # The two numbers already show the factor.
-            yield from (change.model_copy(update={"factor": ""}) for change in group)
+            yield from (
+                change.model_copy(update={"factor": "", "groups": len(groups[change])})
+                for change in own
+            )
 
 
 def _ratio(before: str, after: str) -> float | None:

@@ -18,13 +18,20 @@ from typing import Final
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
+from gate.diagnosis.other_processes import OtherProcesses
 from gate.evidence.trace import ChangedNumber, HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 PAIR: Final = 2
-OF_WORKERS: Final = (
-    "The value may also come from a worker of a DataLoader: look at changes to the data set."
-)
+OF_OTHERS: Final = {
+    OtherProcesses.WORKERS: (
+        "The value may also come from a worker of a DataLoader: look at changes to the data set."
+    ),
+    OtherProcesses.STARTED: (
+        "The value may also come from another process that the training starts: look at changes to "
+        "what runs there."
+    ),
+}
 # A training reads none of these as data.
 CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", ".sh")
 SETTINGS_FILES: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
@@ -59,19 +66,23 @@ def with_changed_lines(
     trace: RankTrace | None,
     folder: str,
     *,
-    workers: bool = False,
+    others: OtherProcesses = OtherProcesses.NONE,
 ) -> TraceFinding:
     """Return the finding with the diff's hunks in the training's Python files, sorted by relevance.
 
     `folder` is the training's folder in the repository; trace paths are relative to it. A hunk
-    counts as executed if one of its lines ran before the diverging call. `workers`: DataLoader
-    workers ran, which may have made a number that a call is given. Workers have no trace.
+    counts as executed if one of its lines ran before the diverging call. `others` are processes
+    without a trace, which may have made a number that a call is given. A metric that differs behind
+    equal calls may come from a program that the training starts.
     """
     local = [hunk for hunk in (_seen_from(hunk, folder) for hunk in hunks) if hunk is not None]
     at_it = any(_holds(hunk, finding.file, finding.line) for hunk in local)
-    if workers and not at_it and not finding.elsewhere and finding.given:
-        remedy = f"{finding.remedy} {OF_WORKERS}".strip()
-        finding = finding.model_copy(update={"elsewhere": True, "remedy": remedy})
+    no_call = others is OtherProcesses.STARTED and not finding.names_a_call
+    if others is not OtherProcesses.NONE and not at_it and (finding.given or no_call):
+        if not finding.elsewhere and not no_call:
+            remedy = f"{finding.remedy} {OF_OTHERS[others]}".strip()
+            finding = finding.model_copy(update={"remedy": remedy})
+        finding = finding.model_copy(update={"elsewhere": True})
     if trace is None or not hunks:
         return finding
     # Lines that ran only after the last call, for example in an unused function, made no traced

@@ -206,7 +206,7 @@ def _unproven(point: TraceDivergence) -> tuple[str, str]:
             f"{_named(point.call)} is the first call whose output differs; its inputs look equal, "
             f"but {point.unchecked}"
         ),
-        "Look at what this line is given, and at what else may write into it.",
+        f"Look at what {_line(point.call)} is given, and at what else may write into it.",
     )
 
 
@@ -340,6 +340,15 @@ def _of_commits(point: TraceDivergence, what: str) -> str:
     return f"Look at changes to {what}" if point.drift else ""
 
 
+def _at(call: TracedCall) -> str:
+    """Return ` at model.py:14`; a step may be shown without the sentence that has the line."""
+    return f" at {call.file}:{call.line}" if call.file else ""
+
+
+def _line(call: TracedCall) -> str:
+    return f"{call.file}:{call.line}" if call.file else "this line"
+
+
 def _from_nowhere(point: TraceDivergence) -> tuple[str, str]:
     """Describe a number or tensor that a call is given and that no traced call made."""
     call = point.call
@@ -352,8 +361,8 @@ def _from_nowhere(point: TraceDivergence) -> tuple[str, str]:
             ),
             _of_commits(point, f"where this number comes from: {SOURCES_OF_COMMITS}")
             or (
-                "Look at where this number comes from: the time, Python's or NumPy's generators, a "
-                "file."
+                f"Look at where the number{_at(call)} comes from: the time, Python's or NumPy's "
+                "generators, a file."
             ),
         )
     what = "torch.tensor or similar" if call.operator == TAKES_FROM_OUTSIDE else call.operator
@@ -365,8 +374,8 @@ def _from_nowhere(point: TraceDivergence) -> tuple[str, str]:
         ),
         _of_commits(point, f"where this value comes from: {SOURCES_OF_COMMITS}")
         or (
-            "Look at where this value comes from: unseeded generators, the time, a file, memory "
-            "that another thread or process writes."
+            f"Look at where the value{_at(call)} comes from: unseeded generators, the time, a "
+            "file, memory that another thread or process writes."
         ),
     )
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from gate.checkpoint.leaves import Leaf, TensorLeaf
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import DocumentError, EvidenceError, MissingOutputError
+from gate.errors import DocumentError, EvidenceError, MissingOutputError, OutputError
 from gate.evidence.columns import MAX_STEP, Points
 from gate.evidence.harness_files import (
     MAX_LINE_BYTES,
@@ -43,7 +43,7 @@ from gate.evidence.step_lines import NOTHING, TYPES, StepLines
 from gate.evidence.step_work import MAX_OPTIMIZER_SETTINGS
 from gate.system.files.port import Files
 from gate.text.strict_json import parse_json
-from gate.text.untrusted_text import short_text
+from gate.text.untrusted_text import plain_text, short_text
 
 MAX_SERIES = 1000
 MAX_POINTS = 500_000
@@ -315,6 +315,10 @@ def file_metrics(files: Files, path: Path, shown: str) -> ReadMetrics:
     return ReadMetrics(series=reader.collector.series(), passed_over=values.passed_over())
 
 
+LINES_HINT: Final = (
+    'train.metrics.file names a file of JSON Lines, such as {"step": 1, "loss": 0.5}. Of any other '
+    "format, such as CSV, print the numbers and set train.metrics.stdout_pattern."
+)
 # Matches a JSON string, a number with at most 15 digits before the point, or the text in between.
 # float64 represents every integer of 15 digits exactly.
 TOKEN: Final = re.compile(
@@ -386,19 +390,18 @@ class _LineReader:
 
     def add(self, opened: UntrustedFile, number: int, line: bytes) -> None:
         where = f"line {number}"
+        place = f"{opened.shown}: {where}"
         # Accept NaN and infinity. Refusing such a line would hide that a metric became NaN.
-        record = parse_json(
-            line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES, non_finite=True
-        )
+        try:
+            record = parse_json(line, place, max_bytes=MAX_LINE_BYTES, non_finite=True)
+        except DocumentError as error:
+            raise OutputError(plain_text(error.message), hint=LINES_HINT) from error
         if not isinstance(record, dict):
-            raise opened.fault(f"{where}: is not a JSON object", hint="Write one object a line.")
+            raise OutputError(f"{place}: is not a JSON object", hint=LINES_HINT)
         step = record.get("step")
         # `bool` is a subclass of `int`, and `true` is not a step
         if isinstance(step, bool) or not isinstance(step, int):
-            raise opened.fault(
-                f"{where}: has no integer `step`",
-                hint='Write lines such as {"step": 1, "loss": 0.5}.',
-            )
+            raise OutputError(f"{place}: has no integer `step`", hint=LINES_HINT)
         for key, value in record.items():
             if key != "step":
                 for name, number_found in self.values.numbers(key, value):

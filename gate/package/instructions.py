@@ -28,7 +28,7 @@ from gate.package.statement import VERDICT_PREDICATE
 from gate.package.ustar import SUMS_NAME
 from gate.settings.event import SigningMethod
 from gate.text.untrusted_text import masked
-from gate.verdict.verdict import Verdict
+from gate.verdict.verdict import Verdict, judged_words
 
 PREDICATES: Final = {
     StatementKind.VERDICT: VERDICT_PREDICATE,
@@ -315,7 +315,7 @@ def package_readme(
     """
     opening = (
         f"The smoke training of commit `{_shown(verdict.commit)}`, judged by repro-gate on "
-        f"{_shown(verdict.created_at)}: **{verdict.outcome}**."
+        f"{_shown(verdict.created_at)}: **{judged_words(verdict.outcome, passes=verdict.passes)}**."
     )
     has_source = "source.pack" in member_names
     parts = (

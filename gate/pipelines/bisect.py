@@ -33,6 +33,7 @@ from gate.text.phrases import count
 from gate.training.runs import Commit
 from gate.verdict.blind_spots import RARE
 from gate.verdict.facts import answer_of
+from gate.verdict.reasons import unrepeated_data
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Answer
 
@@ -43,6 +44,9 @@ STRUCK: Final = 3
 LEAST_SAMPLE: Final = 5
 PAIR: Final = 2
 SHORT: Final = 12
+NOT_RESUMED: Final = (
+    " bisect resumes no run: for a resume that differs, gate the commits between the two ends."
+)
 WITHIN: Final = frozenset((Answer.EQUAL, Answer.INSIDE, Answer.REFUSED))
 MAX_TEXT: Final = 1000
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
@@ -343,6 +347,7 @@ class _Search:
         Raises `SettingsError` if none of its runs differs.
         """
         call, progress = self.call, self.adapters.progress
+        self._refuse_other_faults()
         progress.step(
             f"how often does the bad end differ from itself? {call.max_runs} runs at most"
         )
@@ -361,7 +366,8 @@ class _Search:
                 f"both are good: {runs} of --bad {call.bad[:SHORT]} gave the result of --good "
                 f"{call.good[:SHORT]}",
                 hint=f"Name another bad commit, or a higher --max-runs: {runs} miss "
-                f"{missed * 100:.0f} % of the faults that strike one run in ten.",
+                f"{missed * 100:.0f} % of the faults that strike one run in ten."
+                f"{NOT_RESUMED if self.request.settings.resume else ''}",
             )
         # a binary search judges about log2 of the commits; the good end is one more
         commits = 1 + math.ceil(math.log2(suspects + 1))
@@ -381,6 +387,17 @@ class _Search:
         # the good end needs as many equal runs as any other good commit
         self._good_end(ends.needed)
         return ends
+
+    def _refuse_other_faults(self) -> None:
+        """Raise `SettingsError` if the bad end fails by its preprocessing, which no run shows."""
+        evidence = self.runs.of(self.call.bad).evidence
+        if evidence is not None and evidence.unrepeated is not None:
+            raise SettingsError(
+                f"--bad {self.call.bad[:SHORT]} gives the result of --good, but "
+                f"{unrepeated_data(evidence.unrepeated)}",
+                hint="bisect compares what trainings give, not what preprocessing writes. Look at "
+                "the commits that changed the preprocessing.",
+            )
 
     def _more(self, commit: str, number: int) -> Runs:
         known = self.runs.more(commit, number, lambda runs: distinct_results(runs) > 1)
@@ -471,7 +488,10 @@ class _Search:
             return Bisected(document=document, retold=None)
         # arrange the runs as in a gate call: the culprit as head, its neighbour as base
         runs = (*numbered(tuple(head.runs)), *numbered(tuple(base.runs[:1]), Commit.BASE))
-        both = head.evidence.model_copy(update={"runs": runs, "base_commit": neighbour})
+        data = base.evidence.data if base.evidence is not None else ()
+        both = head.evidence.model_copy(
+            update={"runs": runs, "base_commit": neighbour, "base_data": data}
+        )
         retold = diagnose_kept(KeptEvidence(evidence=both, settings=self.request.settings))
         return Bisected(document=document, retold=_against_the_neighbour(retold))
 

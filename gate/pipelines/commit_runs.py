@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from gate.data.data_sets import DataSets, same_data
 from gate.errors import GateError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
@@ -15,6 +16,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
+from gate.settings.data import DataKind
 from gate.settings.load import settings_digest
 from gate.settings.train_sections import MAX_LANES
 from gate.system.version import VERSION
@@ -42,10 +44,11 @@ class Known:
 
 
 class CommitRuns:
-    """The strict runs of commits, kept below `--out` by settings and environment.
+    """The strict runs of commits, kept below `--out` by settings, environment and data.
 
     Only a run shows which environment this is, so a call has to `begin` with one. Evidence of a
-    gate call counts too, if its settings are the same and no part of its environment moved.
+    gate call counts too, if its settings are the same and neither a part of its environment nor the
+    data outside the commits moved.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class CommitRuns:
         self._known: dict[str, Known] = {}
         self._place: Path | None = None
         self._first: RunEvidence | None = None
+        self._data: DataSets = ()
         self.isolation = ""
 
     @property
@@ -74,14 +78,31 @@ class CommitRuns:
         fresh = 1 if self._adapters.files.exists(self.kept) else count
         known = self._train(commit, fresh, lambda _: False)
         first = known.runs[0]
+        self._data = outside_the_commit(known.evidence.data if known.evidence else ())
+        self._leave_out_other_data()
+        data = {data_set.name: data_set.sha256 for data_set in self._data}
         # runs of another version of the gate are not reused
-        facts = (settings_digest(self._request.settings), first.environment.parts, VERSION)
+        facts = (settings_digest(self._request.settings), first.environment.parts, VERSION, data)
         name = sha256_hex(canonical_json(facts))[:PLACE_DIGITS]
         self._place = self.kept / name
         self._first = first
         self._keep_all()
         self.of(commit).fresh = known.fresh
         return first
+
+    def _leave_out_other_data(self) -> None:
+        """Leave out offered evidence with other data, which says nothing about runs here."""
+        for evidence in self._offered:
+            if not same_data(outside_the_commit(evidence.data), self._data):
+                self._adapters.progress.step(
+                    f"the evidence of {evidence.commit[:12]} is left out: the declared data "
+                    "changed since"
+                )
+        self._offered = tuple(
+            evidence
+            for evidence in self._offered
+            if same_data(outside_the_commit(evidence.data), self._data)
+        )
 
     def of(self, commit: str) -> Known:
         """Return all runs of a commit that count here, the oldest first."""
@@ -184,6 +205,14 @@ class CommitRuns:
             return
         known.runs += evidence.runs_of(RunMode.STRICT)
         known.evidence = evidence
+
+
+def outside_the_commit(data: DataSets) -> DataSets:
+    """Return the data sets that no commit decides: files of the machine, named by their path.
+
+    A pointer, or what preprocessing writes, may differ from commit to commit on purpose.
+    """
+    return tuple(data_set for data_set in data if data_set.kind is DataKind.PATH)
 
 
 def numbered(runs: Runs, commit: Commit = Commit.HEAD) -> Runs:

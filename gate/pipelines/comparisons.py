@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from gate.baseline.entry import BaselineEntry
@@ -31,7 +32,7 @@ from gate.errors import GateError
 from gate.evidence.observations import ResumeAttempt, ResumeFault, SourceKind
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.trace import ShownChange
-from gate.settings.gate_settings import GateSettings
+from gate.settings.gate_settings import ComparisonSettings, GateSettings
 from gate.settings.train_sections import DiagnosisSettings
 from gate.system.clock import Clock
 from gate.training.runs import Commit, RunMode, label_of
@@ -254,7 +255,27 @@ def resume_result(
         attempt = ResumeAttempt(
             checkpoint=resume.checkpoint, at_step=resume.at_step, fault=NOT_MADE
         )
-    unchecked = ResumeResult(
+    near = partial(agree, settings=settings)
+    result = _attempted(evidence, whole, attempt, settings.compare, near)
+    if result.compared is not None and result.state is not ResumeState.NOT_REPEATED:
+        unkilled = resume.kill_while_saving and not attempt.kills
+        return _unchecked(attempt, whole, NOT_KILLED) if unkilled else result
+    return result
+
+
+def kept_resume(evidence: EvidenceSet, whole: RunEvidence) -> ResumeResult | None:
+    """Return the same of evidence without settings: no tolerance applies; None without a resume."""
+    if evidence.resume is None:
+        return None
+    return _attempted(
+        evidence, whole, evidence.resume, ComparisonSettings(), lambda pair: pair.numerically_equal
+    )
+
+
+def _unchecked(
+    attempt: ResumeAttempt, whole: RunEvidence, fault: ResumeFault | None
+) -> ResumeResult:
+    return ResumeResult(
         state=ResumeState.NOT_CHECKED,
         checkpoint=attempt.checkpoint,
         step=attempt.step,
@@ -262,40 +283,39 @@ def resume_result(
         files=attempt.files,
         size_bytes=attempt.size_bytes,
         sha256=attempt.sha256,
-        fault=attempt.fault,
+        fault=fault,
         kills=attempt.kills,
     )
+
+
+def _attempted(
+    evidence: EvidenceSet,
+    whole: RunEvidence,
+    attempt: ResumeAttempt,
+    compare: ComparisonSettings,
+    near: Callable[[Comparison], bool],
+) -> ResumeResult:
+    """Compare the interrupted and the resumed run; `near` says which results count as the same."""
+    unchecked = _unchecked(attempt, whole, attempt.fault)
     interrupted, resumed = (
         _run_of(evidence, mode) for mode in (RunMode.INTERRUPTED, RunMode.RESUMED)
     )
     if interrupted is not None:
         # compare only the steps before the interruption; the later ones are another training's
-        before = compare_first_part(whole, interrupted, attempt.step, settings.compare)
+        before = compare_first_part(whole, interrupted, attempt.step, compare)
         if before.differs:
             update = {"state": ResumeState.NOT_REPEATED, "compared": before, "fault": None}
             return unchecked.model_copy(update=update)
     if attempt.fault is not None or interrupted is None or resumed is None:
         return unchecked.model_copy(update={"fault": attempt.fault or NOT_MADE})
-    if resume.kill_while_saving and not attempt.kills:
-        return unchecked.model_copy(update={"fault": NOT_KILLED})
-    return _judged_resume(unchecked, whole, interrupted, resumed, settings)
-
-
-def _judged_resume(
-    result: ResumeResult,
-    whole: RunEvidence,
-    interrupted: RunEvidence,
-    resumed: RunEvidence,
-    settings: GateSettings,
-) -> ResumeResult:
-    compared = compare_resumed(whole, resumed, result.step, settings.compare)
+    compared = compare_resumed(whole, resumed, attempt.step, compare)
     state = ResumeState.DIFFERS
     if compared.numerically_equal:
         state = ResumeState.EXACT
-    elif agree(compared, settings):
+    elif near(compared):
         state = ResumeState.WITHIN
-    causes = causes_of(whole, interrupted, resumed, compared, result.step)
-    return result.model_copy(update={"state": state, "compared": compared, "causes": causes})
+    causes = causes_of(whole, interrupted, resumed, compared, attempt.step)
+    return unchecked.model_copy(update={"state": state, "compared": compared, "causes": causes})
 
 
 def _run_of(evidence: EvidenceSet, mode: RunMode) -> RunEvidence | None:

@@ -1,7 +1,8 @@
 """Diagnoses kept evidence again, without a training and without judging.
 
-The questions are those of a gate call, in its order. Do runs of the commit differ? Does the commit
-differ from the base commit that ran beside it? Does it differ from the baseline?
+The questions are those of a gate call, in its order. Did the preprocessing repeat? Do runs of the
+commit differ? Does a resumed run? Does the commit differ from the base commit that ran beside it?
+Does it differ from the baseline?
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from pydantic import Field
 from gate.baseline.entry import Baseline, BaselineEntry
 from gate.baseline.select import select_entry
 from gate.comparison.compare import compare_results, runs_of_the_same_work
+from gate.comparison.data_moves import data_moves
 from gate.comparison.differences import BASELINE_SIDE, Comparison
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.data.data_sets import brings_data, same_data
+from gate.diagnosis.diagnosis import Diagnosis, ResumeResult
+from gate.diagnosis.resume_causes import diagnose_resume
 from gate.errors import EvidenceError
 from gate.evidence.lock_files import MAX_BROUGHT_FILES, BroughtEnvironment
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.step_columns import PARAMETERS
-from gate.pipelines.comparisons import diagnosis_of, most_telling
+from gate.pipelines.comparisons import diagnosis_of, kept_resume, most_telling
 from gate.pipelines.kept_evidence import KeptEvidence
 from gate.report.brief import brief_of
 from gate.report.wording import short
@@ -31,6 +35,8 @@ from gate.text.document import Document
 from gate.text.json_text import canonical_json
 from gate.training.runs import Commit, RunMode
 from gate.verdict.facts import Decision
+from gate.verdict.reasons import unrepeated_data
+from gate.verdict.resume_verdict import resume_fails, start_differs
 from gate.verdict.verdict import Outcome, Verdict
 
 DIAGNOSIS_SCHEMA: Final = "repro-gate.diagnosis/1"
@@ -128,8 +134,36 @@ def diagnose_kept(kept: KeptEvidence) -> Retold:
     differing = next((pair for pair in compared if pair.comparison.differs), None)
     names = tuple(f"{pair.comparison.expected} and {pair.comparison.observed}" for pair in compared)
     missing = tuple(_missing(evidence, strict, differing, why_none))
-    verdict = None if differing is None else _verdict(evidence, differing)
+    verdict = _first_of(evidence, strict[0], differing, entry)
     return Retold(commit=evidence.commit, verdict=verdict, compared=names, missing=missing)
+
+
+def _first_of(
+    evidence: EvidenceSet,
+    first: RunEvidence,
+    differing: _Compared | None,
+    entry: BaselineEntry | None,
+) -> Verdict | None:
+    """Return the first difference, in the order in which a gate call asks; None without any."""
+    if evidence.unrepeated is not None:
+        return _plain_verdict(
+            evidence, Outcome.NONDETERMINISTIC, unrepeated_data(evidence.unrepeated)
+        ).model_copy(update={"unrepeated": evidence.unrepeated})
+    if differing is not None and differing.field == "repeat":
+        return _verdict(evidence, differing, entry)
+    resumed = kept_resume(evidence, first)
+    stopped = None if resumed is None else start_differs(resumed) or resume_fails(resumed)
+    if resumed is not None and stopped is not None:
+        return _resume_verdict(evidence, resumed, stopped)
+    return None if differing is None else _verdict(evidence, differing, entry)
+
+
+def _resume_verdict(evidence: EvidenceSet, resumed: ResumeResult, decision: Decision) -> Verdict:
+    differs = decision.outcome is Outcome.RESUME_DIFFERS
+    diagnosis = diagnose_resume(resumed) if differs else diagnosis_of(decision, evidence)
+    return _plain_verdict(evidence, decision.outcome, decision.cause).model_copy(
+        update={"resume": resumed, "diagnosis": diagnosis}
+    )
 
 
 def _compared(
@@ -150,10 +184,15 @@ def _compared(
         # separate environments exist only if the change installs another one
         own = not against.same_environment and bool(_moved_locks(evidence))
         drift = Outcome.DEPENDENCY_DRIFT if own else Outcome.CODE_DRIFT
+        if brings_data(evidence.base_data, evidence.data):
+            drift = Outcome.DATA_DRIFT
         yield _Compared(field="base_run", outcome=drift, comparison=against)
     if entry is not None:
         against = compare_results(entry, first, settings, (BASELINE_SIDE, label))
         drift = Outcome.CODE_DRIFT if against.same_environment else Outcome.ENVIRONMENT_DRIFT
+        # other data cannot give the entry's result, whatever the code does
+        if not same_data(entry.data, evidence.data):
+            drift = Outcome.DATA_DRIFT
         yield _Compared(field="baseline", outcome=drift, comparison=against)
 
 
@@ -165,6 +204,18 @@ def _moved_locks(evidence: EvidenceSet) -> tuple[str, ...]:
     )
     moved = sorted(path for path in head.keys() | base.keys() if head.get(path) != base.get(path))
     return tuple(moved[:MAX_BROUGHT_FILES])
+
+
+def brought_environment(evidence: EvidenceSet) -> BroughtEnvironment:
+    """Return what the change installs: lock files that moved, and an image that its runs had."""
+    images = [
+        next((run.run.isolation.image for run in evidence.runs_of(RunMode.STRICT, commit)), "")
+        for commit in (Commit.BASE, Commit.HEAD)
+    ]
+    base_image, head_image = images if all(images) else ("", "")
+    return BroughtEnvironment(
+        files=_moved_locks(evidence), base_image=base_image, head_image=head_image
+    )
 
 
 def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, str]:
@@ -186,25 +237,38 @@ def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, 
     return (chosen, "") if chosen is not None else (None, NO_ENTRY)
 
 
-def _verdict(evidence: EvidenceSet, compared: _Compared) -> Verdict:
+def _plain_verdict(evidence: EvidenceSet, outcome: Outcome, cause: str) -> Verdict:
+    return Verdict(
+        outcome=outcome,
+        passes=False,
+        cause=cause,
+        commit=evidence.commit,
+        base_commit=evidence.base_commit,
+        created_at=evidence.created_at,
+        runs=tuple(run.run for run in evidence.runs),
+        data=evidence.data,
+    )
+
+
+def _verdict(evidence: EvidenceSet, compared: _Compared, entry: BaselineEntry | None) -> Verdict:
     """Return the difference as a verdict for the reports, which is no judgement."""
     decision = Decision(
         outcome=compared.outcome, passes=False, cause="", decided=compared.comparison
     )
     diagnosis = diagnosis_of(decision, evidence)
-    return Verdict(
-        outcome=compared.outcome,
-        passes=False,
-        cause=diagnosis.cause if diagnosis is not None else "",
-        commit=evidence.commit,
-        base_commit=evidence.base_commit,
-        created_at=evidence.created_at,
-        runs=tuple(run.run for run in evidence.runs),
-        brought=BroughtEnvironment(files=_moved_locks(evidence)),
-        diagnosis=diagnosis,
-        repeat=compared.comparison if compared.field == "repeat" else None,
-        baseline=compared.comparison if compared.field == "baseline" else None,
-        base_run=compared.comparison if compared.field == "base_run" else None,
+    cause = diagnosis.cause if diagnosis is not None else ""
+    # without an entry, data that the change itself moved is known from the base commit's
+    data_brought = brings_data(evidence.base_data, evidence.data)
+    own = evidence.base_data if data_brought else evidence.data
+    recorded = own if entry is None else entry.data
+    return _plain_verdict(evidence, compared.outcome, cause).model_copy(
+        update={
+            "brought": brought_environment(evidence),
+            "data_moved": data_moves(recorded, evidence.data),
+            "data_brought": data_brought,
+            "diagnosis": diagnosis,
+            compared.field: compared.comparison,
+        }
     )
 
 
@@ -251,7 +315,9 @@ def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
             summary=equal_words(retold),
             missing=retold.missing,
         )
-    compared = verdict.repeat or verdict.base_run or verdict.baseline
+    resumed = None if verdict.resume is None else verdict.resume.compared
+    by_resume = resumed if verdict.outcome is Outcome.RESUME_DIFFERS else None
+    compared = by_resume or _deciding(verdict)
     return KeptDiagnosis(
         commit=retold.commit,
         base_commit=verdict.base_commit,
@@ -263,6 +329,14 @@ def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
         diagnosis=verdict.diagnosis,
         missing=retold.missing,
     )
+
+
+def _deciding(verdict: Verdict) -> Comparison | None:
+    """Return the first comparison in which something differs, in the order of the decision."""
+    all_compared = (verdict.repeat, verdict.base_run, verdict.baseline)
+    made = [comparison for comparison in all_compared if comparison is not None]
+    differing = (comparison for comparison in made if comparison.differs)
+    return next(differing, made[0] if made else None)
 
 
 def equal_words(retold: Retold) -> str:

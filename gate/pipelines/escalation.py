@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gate.comparison.differences import Comparison, EventKind, NotFinite
 from gate.comparison.first_difference import kind_of_metric, numbering_of
+from gate.diagnosis.other_processes import other_processes
 from gate.diagnosis.touched_lines import all_that_matters, named_by_change, with_changed_lines
 from gate.diagnosis.trace_window import (
     Reach,
@@ -200,13 +201,8 @@ class _Escalation:
         seeds = changed_seeds(other.run, traced.run)[:MAX_SEEDS]
         finding = finding.model_copy(update={"changed_seeds": seeds})
         hunks = change.hunks if change is not None else ()
-        # a worker process runs lines that the trace of the main process does not contain
-        workers = any(
-            facts.facts.get("loader_workers")
-            for side in (traced, other)
-            for facts in side.run.rank_facts
-        )
-        return with_changed_lines(finding, hunks, trace, folder, workers=workers)
+        others = other_processes((traced.run, other.run))
+        return with_changed_lines(finding, hunks, trace, folder, others=others)
 
     def _repeats(self, traced: _Traced) -> bool:
         """Decide whether a traced run equals its untraced run, as far as both are known."""

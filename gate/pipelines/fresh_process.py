@@ -23,6 +23,7 @@ from gate.errors import (
     DocumentError,
     EvidenceError,
     GateError,
+    OutputError,
     RunError,
     SettingsError,
     StorageError,
@@ -74,7 +75,14 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 SHOWN_LINES = 5
 FAULTS: dict[str, type[GateError]] = {
     fault.__name__: fault
-    for fault in (DataError, DocumentError, EvidenceError, SettingsError, StorageError)
+    for fault in (
+        DataError,
+        DocumentError,
+        EvidenceError,
+        OutputError,
+        SettingsError,
+        StorageError,
+    )
 }
 ANY_FAULT: tuple[type[GateError], ...] = (RunError, *FAULTS.values())
 CHANGED_HINT = (

@@ -312,7 +312,7 @@ def judge(closed: ClosedCase) -> Gated:
     seeds_problem = unfit_seeds(evidence, request.settings)
     unrepeated = decision.outcome is Outcome.NONDETERMINISTIC
     # no baseline from a result that does not repeat, has unfit seeds or is not committed
-    unfit = unrepeated or seeds_problem or evidence.changed_files
+    unfit = unrepeated or evidence.unrepeated or seeds_problem or evidence.changed_files
     proposed = None if unfit else _proposal(closed)
     diagnosis = closed.diagnosis
     shown, named_unchanged = beside_the_difference(

@@ -230,7 +230,9 @@ def _complete(training: Training, max_steps: int) -> Training:
     """Return the training; raise `SettingsError` if its required options are not known."""
     if not training.required:
         return training
-    needed = " ".join(f"{option} VALUE" for option in training.required)
+    needed = " ".join(
+        f"{word} VALUE" if word.startswith("-") else word for word in training.required
+    )
     completed = replace(training, command=f"{training.command} {needed}")
     raise SettingsError(
         f"{training.script} does not start without {', '.join(training.required)}",

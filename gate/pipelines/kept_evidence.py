@@ -24,6 +24,7 @@ from gate.evidence.evidence_folder import (
 from gate.evidence.run_evidence import EvidenceSet
 from gate.package.archive import read_archive
 from gate.package.packing import CALL_NAME, CallDocument
+from gate.package.seal import VERDICT_MEMBER
 from gate.package.seal_opening import check_sums
 from gate.package.ustar import BLOCK_BYTES, SUMS_NAME, looks_like_package, member_index
 from gate.settings.gate_settings import GateSettings
@@ -32,9 +33,11 @@ from gate.system.files.port import Files
 from gate.text.digests import sha256_hex
 from gate.text.documents import read_document
 from gate.text.untrusted_text import safe_line
+from gate.verdict.verdict import Outcome, Verdict
 
 MAX_PACKAGE_BYTES: Final = 2**40
 MAX_SETTINGS_BYTES: Final = 16 * 1024 * 1024
+MAX_VERDICT_BYTES: Final = 64 * 1024 * 1024
 IN_PACKAGE: Final = "evidence/"
 BASELINE_MEMBER: Final = "baseline.json"
 SETTINGS_MEMBER: Final = "repro-gate.yml"
@@ -51,7 +54,8 @@ DAMAGED: Final = "The file was cut off or changed; fetch it again from where it 
 class KeptEvidence:
     """Evidence with the documents beside it; `package` is true for an unverified package.
 
-    `call` names the call that made a package. `settings_text` is its settings file, byte for byte.
+    `call` names the call that made a package, and `outcome` is what it decided, None where this
+    version cannot read its verdict. `settings_text` is its settings file, byte for byte.
     """
 
     evidence: EvidenceSet
@@ -60,6 +64,7 @@ class KeptEvidence:
     settings: GateSettings | None = None
     settings_text: bytes = b""
     call: CallDocument | None = None
+    outcome: Outcome | None = None
     package_sha256: str = ""
 
 
@@ -157,8 +162,20 @@ def _of_package(opened: UntrustedFile) -> KeptEvidence:
         settings=settings,
         settings_text=text,
         call=call,
+        outcome=_outcome(opened, members),
         package_sha256=sha256,
     )
+
+
+def _outcome(opened: UntrustedFile, members: Mapping[str, _Member]) -> Outcome | None:
+    """Return the outcome in the package's verdict; None where this version cannot read it."""
+    if VERDICT_MEMBER not in members:
+        return None
+    data = _content(opened, members, VERDICT_MEMBER, MAX_VERDICT_BYTES)
+    try:
+        return read_document(Verdict, data, VERDICT_MEMBER, max_bytes=MAX_VERDICT_BYTES).outcome
+    except DocumentError:
+        return None
 
 
 def _checked_members(opened: UntrustedFile) -> tuple[str, Mapping[str, _Member]]:

@@ -39,6 +39,7 @@ from gate.comparison.measurements import (
 )
 from gate.comparison.tolerances import tolerance_factor
 from gate.comparison.weight_noise import weight_noise
+from gate.data.data_sets import same_data
 from gate.errors import EvidenceError, SettingsError
 from gate.evidence.evidence_folder import MANIFEST_NAME
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
@@ -391,6 +392,11 @@ def from_folders(request: GateRequest, files: Files, folders: tuple[Path, ...]) 
             raise EvidenceError(
                 f"{folders[place]}: different code was trained there than in {folders[0]}",
                 hint="Use the same commit everywhere: code changes are not noise.",
+            )
+        if not same_data(evidence.data, sets[0].data):
+            raise EvidenceError(
+                f"{folders[place]}: the declared data there differs from that in {folders[0]}",
+                hint="Use the same data everywhere: a change of the data is not noise.",
             )
     strict = [run for kept in sets for run in kept.runs_of(RunMode.STRICT)[:1]]
     default = [run for kept in sets for run in kept.runs_of(RunMode.DEFAULT)]

@@ -15,7 +15,7 @@ from gate.comparison.differences import Comparison
 from gate.comparison.level_records import LevelResult
 from gate.comparison.statistical_tests import MetricSpread
 from gate.data.data_sets import DataMoves
-from gate.diagnosis.diagnosis import Diagnosis, ResumeResult
+from gate.diagnosis.diagnosis import Diagnosis, ResumeResult, ResumeState
 from gate.errors import AttestationError, EvidenceError, ExitCode, RepositoryError, SettingsError
 from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.confined_look import read_apart, reading_seconds
@@ -113,7 +113,7 @@ class Reproduction(Document):
     `same_code` says whether the trained files equal those of the package. If not, `changed_lines`
     of another commit or `changed_files` of a work tree name the differences. `judged` is set if
     several seeds decide the package's level. `resume` is set if the package's call resumed a run
-    and the runs here are equal.
+    and the runs here are equal; `resume_then` is how that call's own resume ended.
     """
 
     schema_version: Literal["repro-gate.reproduction/1"] = REPRODUCTION_SCHEMA
@@ -137,6 +137,7 @@ class Reproduction(Document):
     spread: tuple[MetricSpread, ...] = ()
     judged: LevelResult | None = None
     resume: ResumeResult | None = None
+    resume_then: ResumeState | None = None
     diagnosis: Diagnosis | None = None
 
     @property

@@ -16,6 +16,7 @@ from gate.settings.data import DataKind, PreprocessSettings, Verify
 from gate.settings.gate_settings import GateSettings
 from gate.training.launch import Launcher, run_folders
 from gate.training.runs import Commit, PlannedRun, RunMode, Snapshot
+from gate.verdict.reasons import unrepeated_data
 from gate.verdict.request import GateRequest
 
 MAX_COMMAND = 200
@@ -81,7 +82,11 @@ class Preprocessing:
             # a link would lead to a place that the training's account may not enter, so each run
             # gets copies
             fetched = replace(fetched, source=None, copies=self._copies(outputs[-1], listings[-1]))
-        self.unrepeated = self.unrepeated or self._unrepeated(outputs, described)
+        unrepeated = self._unrepeated(outputs, described)
+        if unrepeated is not None:
+            # every verb that trains says so, also where its own answer compares something else
+            self._adapters.progress.step(unrepeated_data(unrepeated))
+        self.unrepeated = self.unrepeated or unrepeated
         return Preprocessed(output=outputs[-1], fetched=fetched, listing=listings[-1])
 
     def _run(self, which: Commit, number: int, launcher: Launcher, snapshot: Snapshot) -> Path:

@@ -34,6 +34,7 @@ FLAGS: Final = frozenset(
 WITH_VALUE: Final = frozenset(
     ("--extra", "--group", "--package", "--project", "--python", "--name", "-n", "-p", "--prefix")
 )
+BEFORE_A_COMMAND: Final = frozenset(("exec", "nohup", "time"))
 PYTHON: Final = re.compile(r"python(?:3(?:\.\d{1,2})?)?", re.ASCII)
 SHELL: Final = re.compile(r"[|&;<>$`(){}*?~\[\]]|\.\.\.|/path/to|\bYOUR\b", re.IGNORECASE)
 # possessive quantifiers: no backtracking over long runs of blanks in untrusted text
@@ -91,9 +92,10 @@ def _started(training: Training, shown: list[Shown]) -> Training:
         return training
     for shown_start in shown:
         given = {word.partition("=")[0] for word in shown_start.arguments}
-        if shown_start.target not in _names(training.script) or not given.issuperset(
-            training.required
-        ):
+        bare = [word for word in shown_start.arguments if not word.startswith("-")]
+        options = {word for word in training.required if word.startswith("-")}
+        fits = shown_start.target in _names(training.script) and options <= given
+        if not fits or len(bare) < len(training.required) - len(options):
             continue
         if shown_start.launcher or training.required:
             own = shlex.split(training.command)
@@ -105,7 +107,8 @@ def _started(training: Training, shown: list[Shown]) -> Training:
 
 
 def _names(script: str) -> tuple[str, str]:
-    return script, ".".join(PurePosixPath(script).with_suffix("").parts)
+    module = ".".join(PurePosixPath(script).with_suffix("").parts)
+    return script, module.removesuffix(".__main__")
 
 
 def _shown(name: str, text: str) -> Iterator[Shown]:
@@ -126,6 +129,8 @@ def _shown(name: str, text: str) -> Iterator[Shown]:
 
 
 def _parsed(words: list[str], file: str) -> Shown | None:
+    while words and words[0] in BEFORE_A_COMMAND:
+        words = words[1:]
     if not words:
         return None
     if PYTHON.fullmatch(words[0]):

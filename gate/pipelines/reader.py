@@ -121,11 +121,11 @@ def answered(question: Question[Answer]) -> ReadingAnswer[Answer]:
         )
         return form(result=fault)
     except GateError as error:
-        known = ReadingFault.model_fields["kind"].annotation
-        kind = type(error).__name__
+        # the gate raises this error by name, so send only names that it knows
+        known = getattr(ReadingFault.model_fields["kind"].annotation, "__args__", ())
+        kinds = [form.__name__ for form in type(error).__mro__ if form.__name__ in known]
         answers = {
-            # the gate raises this error by name, so send only names that it knows
-            "kind": kind if kind in getattr(known, "__args__", ()) else "EvidenceError",
+            "kind": (*kinds, "EvidenceError")[0],
             "message": error.message[:MAX_TEXT],
             "hint": error.hint[:MAX_TEXT],
             "details": tuple(line[:MAX_TEXT] for line in error.details[:MAX_DETAILS]),

@@ -41,7 +41,14 @@ Answer = TypeVar("Answer")
 class ReadingFault(Document):
     """A fault that the reader found; `kind` is the class name of the error."""
 
-    kind: Literal["DataError", "DocumentError", "EvidenceError", "SettingsError", "StorageError"]
+    kind: Literal[
+        "DataError",
+        "DocumentError",
+        "EvidenceError",
+        "OutputError",
+        "SettingsError",
+        "StorageError",
+    ]
     message: Text
     hint: Text = ""
     details: Annotated[tuple[Text, ...], Field(max_length=200)] = ()

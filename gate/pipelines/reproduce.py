@@ -84,6 +84,7 @@ class _Seen:
     spread: tuple[MetricSpread, ...]
     judged: LevelResult | None
     resume: ResumeResult | None
+    resume_then: ResumeResult | None
 
 
 def checked_and_run(
@@ -176,6 +177,7 @@ def reproduce(
         spread=seen.spread,
         judged=seen.judged,
         resume=seen.resume,
+        resume_then=None if seen.resume_then is None else seen.resume_then.state,
         diagnosis=None if outcome.good else _diagnosis(outcome, seen),
     )
 
@@ -228,6 +230,7 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
         spread=_spread(kept, runs[0], further, seeds, settings) if excusable else (),
         judged=_judged(kept, evidence, settings) if further and not seeds else None,
         resume=resume,
+        resume_then=resume_result(kept, then, settings, due=False) if resumes else None,
     )
 
 
@@ -286,16 +289,20 @@ def _judged(kept: EvidenceSet, evidence: EvidenceSet, settings: GateSettings) ->
 def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
     """Return the outcome; a resume matters only if everything else is reproduced."""
     outcome = _outcome_of_runs(seen, settings)
-    resume = seen.resume
+    resume, then = seen.resume, seen.resume_then
     if not outcome.good or settings.policy.resume == "warn" or resume is None:
         return outcome
-    state = resume.state
-    # a torn checkpoint after a kill is a failed resume, even if the resumed run is equal
-    if state in RESUMES and resume.torn is None:
+    if _resumes(resume):
         return outcome
-    if state is ResumeState.NOT_REPEATED:
+    if resume.state is ResumeState.NOT_REPEATED:
         return ReproductionOutcome.NOT_REPEATABLE
-    return ReproductionOutcome.RESUME_DIFFERS
+    # a package whose own resume differs promises none, so one that differs here is no news
+    return ReproductionOutcome.RESUME_DIFFERS if then is None or _resumes(then) else outcome
+
+
+def _resumes(resume: ResumeResult) -> bool:
+    # a torn checkpoint after a kill is a failed resume, even if the resumed run is equal
+    return resume.state in RESUMES and resume.torn is None
 
 
 def _outcome_of_runs(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:

@@ -290,7 +290,7 @@ def _looked_at(path: str, sources: Mapping[str, str]) -> Iterator[tuple[bool, Tr
 
 
 def _required(tree: ast.Module) -> Iterator[str]:
-    """Yield options that `argparse` or click require, such as `--config`."""
+    """Yield what `argparse` or click require: options such as `--config`, and words as `CONFIG`."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or _called(node) not in {"add_argument", "option"}:
             continue
@@ -308,6 +308,9 @@ def _required(tree: ast.Module) -> Iterator[str]:
         options = [name for name in names if OPTION.fullmatch(name)]
         if needs and options:
             yield max(options, key=len)
+        left_out = {keyword.arg for keyword in node.keywords} & {"nargs", "default"}
+        if _called(node) == "add_argument" and len(names) == 1 and not left_out:
+            yield from (name.upper() for name in names if name.isidentifier())
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -397,7 +400,7 @@ def _training(path: str, packages: int, why: str) -> Training:
         return Training(command=shlex.join(("python", path)), script=path, why=why)
     parts = _parts(path)
     above = len(parts) - 1 - packages
-    module = ".".join((*parts[above:-1], PurePosixPath(path).stem))
+    module = ".".join((*parts[above:-1], PurePosixPath(path).stem)).removesuffix(".__main__")
     return Training(
         command=shlex.join(("python", "-m", module)),
         workdir="/".join(parts[:above]) or ".",

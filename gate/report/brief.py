@@ -256,9 +256,10 @@ def _code_drift(verdict: Verdict) -> str:
             "gives the committed baseline's result, so it is this change that moves it."
         )
     if verdict.base_run is not None:
+        why = f": the committed baseline {_why_not_applied(verdict)}" if verdict.baseline else ""
         return (
             f"{numbers_words(verdict.base_run)} That is against the base commit run here"
-            f"{_in_its_own(verdict)}: the committed baseline {_why_not_applied(verdict)}."
+            f"{_in_its_own(verdict)}{why}."
         )
     return numbers_words(verdict.baseline)
 
@@ -314,13 +315,14 @@ def _dependency_drift(verdict: Verdict) -> str:
 
 
 def _data_drift(verdict: Verdict) -> str:
-    return data_drift_words(verdict, numbers_words(verdict.baseline))
+    return data_drift_words(verdict, numbers_words(verdict.baseline or verdict.base_run))
 
 
 def _what_is_brought(verdict: Verdict) -> str:
     if verdict.brought.another_image:
         return "image"
-    return f"environment ({', '.join(verdict.brought.files[:MAX_PARTS_NAMED])})"
+    files = ", ".join(verdict.brought.files[:MAX_PARTS_NAMED])
+    return f"environment ({files})" if files else "environment"
 
 
 def _in_its_own(verdict: Verdict) -> str:

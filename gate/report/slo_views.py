@@ -16,7 +16,7 @@ from gate.report.terminal_lines import section_view
 from gate.settings.slo import Indicator
 from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
-from gate.verdict.verdict import FailureMode
+from gate.verdict.verdict import FailureMode, judged_words
 
 TITLES: Final = {
     Indicator.REPRODUCIBLE: "M1 reproducible",
@@ -164,7 +164,7 @@ def _gate_row(gate: LastVerdict, now: str) -> Row:
     return (
         Cell(name),
         Cell(_minute(line.judged_at)),
-        Cell(line.outcome.value),
+        Cell(judged_words(line.outcome, passes=line.passes)),
         Cell(line.commit[:SHORT_COMMIT], code=True),
         Cell(limit),
     )

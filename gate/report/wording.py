@@ -196,7 +196,8 @@ def setting_words(change: OptimizerSettingChange) -> str:
         name = "the learning rate" if change.name == "lr" else change.name
         ends = {1: "at every step", None: "at the end"}
         when = ends.get(change.step, f"from step {change.step} on")
-        return f"{name}{change.of_optimizer} is {change.factor} × the baseline's {when}"
+        whose = f"{name}{change.of_optimizer}{change.in_groups}"
+        return f"{whose} is {change.factor} × the baseline's {when}"
     if not change.before or not change.after:
         return f"{which}{change.name} changed"
     before, after = change.before, change.after
@@ -205,10 +206,10 @@ def setting_words(change: OptimizerSettingChange) -> str:
     words = f"{change.name} {before} → {after}"
     if change.scheduled:
         when = "at the end" if change.step is None else f"at step {change.step}"
-        return f"{which}another schedule: {words} {when}"
+        return f"{which}another schedule: {words} {when}{change.in_groups}"
     late = f" from step {change.step} on" if change.step is not None and change.step > 1 else ""
     where = f" ({change.configured})" if change.configured else ""
-    return f"{which}{words}{late}{where}"
+    return f"{which}{words}{late}{change.in_groups}{where}"
 
 
 def not_finite_words(result: NotFiniteResult) -> str:

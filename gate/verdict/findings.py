@@ -468,6 +468,9 @@ def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
     )
 
 
+UNREPEATED = "It differs from run to run: first make the preprocessing repeatable."
+
+
 def moved_data(facts: Facts) -> tuple[Finding, ...]:
     """Which declared data differs from what the baseline was recorded with?"""
     remedy = (
@@ -475,12 +478,14 @@ def moved_data(facts: Facts) -> tuple[Finding, ...]:
         if facts.data_brought
         else "Every commit trains on it now. If that is intended, record the baseline again."
     )
+    # what differs from run to run was not moved by a change, and no baseline can hold it
+    unrepeated = "" if facts.unrepeated is None else facts.unrepeated.move.name
     return tuple(
         Finding(
             code=DATA_MOVED,
             severity=Severity.WARNING,
             message=move_sentence(move),
-            remedy=remedy,
+            remedy=UNREPEATED if move.name == unrepeated else remedy,
         )
         for move in facts.data_moved
     )

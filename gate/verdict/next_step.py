@@ -12,7 +12,14 @@ from gate.baseline.entry import PROPOSED_BASELINE
 from gate.comparison.differences import NotFinite, OtherSetting
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.killed_saves import WRITE_BESIDE
-from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
+from gate.errors import (
+    CancelledError,
+    GateError,
+    InternalError,
+    OutputError,
+    RunError,
+    RunTimeoutError,
+)
 from gate.evidence.trace import HowKnown, ShownChange
 from gate.settings.gate_settings import FILE_NAME
 from gate.system.gate_names import OUTPUT_FOLDER
@@ -433,12 +440,13 @@ def hint_of(fault: GateError) -> tuple[NextStep, ...]:
 def after_fault(fault: GateError, place: ReaderPlace) -> tuple[NextStep, ...]:
     """Return the steps after a failed check: the fault's own hint, then `repro-gate doctor`.
 
-    The doctor checks the machine. It cannot help where the script raised, time ran out, the call
-    was cancelled, or the gate has a bug.
+    The doctor checks the machine. It cannot help where the script raised or wrote something else
+    than the settings say, time ran out, the call was cancelled, or the gate has a bug.
     """
     hint = hint_of(fault)
     raised = isinstance(fault, RunError) and fault.file
-    elsewhere = raised or isinstance(fault, RunTimeoutError | InternalError | CancelledError)
+    not_the_machine = RunTimeoutError | InternalError | CancelledError | OutputError
+    elsewhere = raised or isinstance(fault, not_the_machine)
     return hint if hint and elsewhere else (*hint, *_error(place, None))
 
 

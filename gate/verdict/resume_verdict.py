@@ -23,8 +23,12 @@ def unrepeated_start(facts: Facts) -> Decision | None:
 
     Such a run tests repeating, not resuming.
     """
-    result = facts.resume
-    if result is None or result.state is not ResumeState.NOT_REPEATED:
+    return None if facts.resume is None else start_differs(facts.resume)
+
+
+def start_differs(result: ResumeResult) -> Decision | None:
+    """Return the decision on an interrupted run that differs before its interruption, else None."""
+    if result.state is not ResumeState.NOT_REPEATED:
         return None
     first = result.compared.first_step if result.compared is not None else None
     at = f" at step {first}" if first is not None else ""
@@ -37,9 +41,13 @@ def stopped_by_resume(facts: Facts) -> Decision | None:
 
     Under the policy `warn` it never stops a pass.
     """
-    result = facts.resume
-    if result is None or facts.settings.policy.resume == "warn":
+    if facts.resume is None or facts.settings.policy.resume == "warn":
         return None
+    return resume_fails(facts.resume)
+
+
+def resume_fails(result: ResumeResult) -> Decision | None:
+    """Return the decision on a resume that differs or could not be checked, else None."""
     if result.fault is not None:
         return failed(Outcome.ERROR, f"the resume could not be checked: {result.fault.message}")
     if result.state is ResumeState.DIFFERS:

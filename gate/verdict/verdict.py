@@ -176,6 +176,19 @@ DRIFTS: Final = frozenset(
 )
 
 
+# the outcomes that pass unless cost, a threshold or the policy stops them
+USUALLY_PASS: Final = frozenset(
+    (Outcome.REPRODUCED, Outcome.WITHIN_TOLERANCE, Outcome.BASELINE_CHANGE)
+)
+
+
+def judged_words(outcome: Outcome, *, passes: bool) -> str:
+    """Return the outcome, and whether it passed where the outcome alone would suggest otherwise."""
+    if passes is (outcome in USUALLY_PASS):
+        return outcome.value
+    return f"{outcome.value}, {'passed' if passes else 'failed'}"
+
+
 def led_by_settings(outcome: Outcome, diagnosis: Diagnosis | None) -> bool:
     """Return whether a setting of the run leads a difference although the environment moved."""
     led = diagnosis is not None and diagnosis.kind is not EventKind.ENVIRONMENT

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended, Run
+from data_training import LOSSES, READS
 from hypothesis import given
 from hypothesis import strategies as st
 from played_training import SETTINGS, Project
@@ -85,6 +86,28 @@ def test_evidence_of_a_gate_call_is_used(project: Project, run: Run, tmp_path: P
     found = document(bisect(run, hashes[0], hashes[-1], *offered))
     reused = {one["commit"]: one["reused"] for one in found["judged"]}  # type: ignore[attr-defined] # a list
     assert reused[hashes[1]] == 2
+
+
+def test_runs_with_other_declared_data_are_not_used(
+    project: Project, run: Run, tmp_path: Path
+) -> None:
+    data = tmp_path / "mini"
+    data.mkdir()
+    (data / "losses.txt").write_text(LOSSES)
+    project.write("train.py", READS)
+    project.settings(f"data:\n  - {{path: {data}}}\n")
+    hashes = line(project, None, {"plus": 1}, None)
+    assert run("run", "--commit", hashes[1], "--out", tmp_path / "ran", "-q").code == 0
+    first = document(bisect(run, hashes[0], hashes[-1], "--json"))
+    (data / "losses.txt").write_text("9.5 9.25 9.125")
+    ended = bisect(run, hashes[0], hashes[-1], "--evidence", tmp_path / "ran", "--json")
+    again = document(ended)
+    # the data moved the result of each commit alike, and no commit is blamed for it
+    assert again["culprit"] == first["culprit"]
+    assert again["culprit"]["commit"] == hashes[2]  # type: ignore[index] # a dict
+    assert {one["reused"] for one in again["judged"]} == {0}  # type: ignore[attr-defined] # a list
+    told = bisect(run, hashes[0], hashes[-1], "--evidence", tmp_path / "ran").err
+    assert f"evidence of {hashes[1][:12]} is left out: the declared data changed since" in told
 
 
 def test_a_commit_that_made_the_result_nondeterministic_is_found_with_its_confidence(

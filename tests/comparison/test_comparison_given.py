@@ -170,6 +170,40 @@ def test_many_groups_that_are_moved_in_one_proportion_are_one_change() -> None:
     assert (change.factor, change.revert_to) == ("2", "")
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ((1,), "weight_decay 0.0 → 0.1 in 1 of 3 parameter groups"),
+        ((0, 2), "weight_decay 0.0 → 0.1 in 2 of 3 parameter groups"),
+        ((0, 1, 2), "weight_decay 0.0 → 0.1"),
+    ],
+)
+def test_a_setting_of_some_parameter_groups_says_of_how_many(
+    changed: tuple[int, ...], words: str
+) -> None:
+    before, after = (
+        [{f"{group}/weight_decay": "0.1" if group in own else "0.0" for group in range(3)}] * 5
+        for own in ((), changed)
+    )
+    assert cause_words(diagnosed(run(before), run(after, moved=2))) == words
+
+
+def test_a_factor_of_some_parameter_groups_says_of_how_many() -> None:
+    before, after = (
+        [
+            {
+                f"{group}/lr": repr((0.01 + step / 100) * (scale if group > 1 else 1))
+                for group in range(4)
+            }
+            for step in range(5)
+        ]
+        for scale in (2, 1)
+    )
+    assert cause_words(diagnosed(run(before), run(after, moved=2))) == (
+        "the learning rate in 2 of 4 parameter groups is 0.5 × the baseline's at every step"
+    )
+
+
 def test_groups_that_are_alike_at_the_first_step_alone_are_another_schedule() -> None:
     """A warm-up over two steps instead of four: twice the rate at first, and then no more."""
     rates = ([0.25, 0.5, 0.75, 1.0, 1.0], [0.5, 1.0, 1.0, 1.0, 1.0])

@@ -19,18 +19,31 @@ from change_cases import (
     hunk,
 )
 from each_row import each_row
+from evidence_cases import evidence_of
+from harness_folder import source_line
 from trace_cases import chain
 
 from gate.diagnosis.diagnosis import CauseClass
+from gate.diagnosis.other_processes import OtherProcesses, other_processes
 from gate.diagnosis.touched_lines import (
     by_its_files,
     data_files,
     shown_change,
     with_changed_lines,
 )
-from gate.evidence.trace import Claim, ExecutedLine, HowKnown, ShownChange, TraceFinding
+from gate.diagnosis.trace_words import not_found
+from gate.evidence.observations import Source
+from gate.evidence.trace import (
+    Claim,
+    ExecutedLine,
+    HowKnown,
+    NoTrace,
+    ShownChange,
+    TraceFinding,
+)
 from gate.report.diagnosis_sections import change_words
 from gate.system.git.changes import Change, ChangedLines
+from gate.system.machine import RankFacts
 from gate.verdict.next_step import next_steps
 from gate.verdict.verdict import Outcome
 
@@ -238,17 +251,19 @@ def test_a_line_of_a_worker_that_nobody_saw_run_is_not_hidden_by_one_that_ran() 
 
 
 @each_row(
-    ("given", "workers", "line", "elsewhere"),
+    ("given", "others", "line", "elsewhere"),
     [
-        (True, True, 7, True),
+        (True, OtherProcesses.WORKERS, 7, True),
+        (True, OtherProcesses.STARTED, 7, True),
         # a changed line says its own number
-        (True, True, 11, False),
-        (True, False, 7, False),
-        (False, True, 7, False),
+        (True, OtherProcesses.WORKERS, 11, False),
+        (True, OtherProcesses.NONE, 7, False),
+        (False, OtherProcesses.WORKERS, 7, False),
+        (False, OtherProcesses.STARTED, 7, False),
     ],
 )
-def test_a_number_that_a_worker_may_have_made_is_not_laid_to_the_nearest_line_that_ran(
-    line: int, *, given: bool, workers: bool, elsewhere: bool
+def test_a_number_that_another_process_may_have_made_is_not_laid_to_the_nearest_line_that_ran(
+    line: int, others: OtherProcesses, *, given: bool, elsewhere: bool
 ) -> None:
     trace = chain("ab").model_copy(
         update={"lines": (ExecutedLine(file="train.py", line=11, call=0),)}
@@ -261,10 +276,48 @@ def test_a_number_that_a_worker_may_have_made_is_not_laid_to_the_nearest_line_th
         file="train.py",
         line=line,
     )
-    told = with_changed_lines(finding, (RATE, MODEL), trace, ".", workers=workers)
+    told = with_changed_lines(finding, (RATE, MODEL), trace, ".", others=others)
     assert (told.changed, told.changed_later) == ((RATE,), (MODEL,))
     assert told.elsewhere is elsewhere
-    assert ("worker of a DataLoader" in told.remedy) is elsewhere
+    which = "worker of a DataLoader" if others is OtherProcesses.WORKERS else "another process"
+    assert (which in told.remedy) is elsewhere
     shown = found(RATE, MODEL, trace=told)
     assert shown is not None
     assert (shown.how is HowKnown.EITHER_OF_ALL) is elsewhere
+
+
+@each_row("others", OtherProcesses)
+def test_where_all_calls_agree_a_program_that_the_training_starts_may_have_made_the_metric(
+    others: OtherProcesses,
+) -> None:
+    trace = chain("ab").model_copy(
+        update={"lines": (ExecutedLine(file="train.py", line=11, call=0),)}
+    )
+    agree = not_found("the traces agree", NoTrace.AGREE)
+    told = with_changed_lines(agree, (RATE, MODEL), trace, ".", others=others)
+    shown = found(RATE, MODEL, trace=told)
+    assert shown is not None
+    started = others is OtherProcesses.STARTED
+    assert shown.hunks == ((RATE, MODEL) if started else (RATE,))
+    assert shown.how is (HowKnown.EITHER_OF_ALL if started else HowKnown.RAN)
+
+
+@each_row(
+    ("facts", "call", "others"),
+    [
+        ({}, "", OtherProcesses.NONE),
+        ({"loader_workers": "2", "forks": "2"}, "", OtherProcesses.WORKERS),
+        ({"forks": "3"}, "", OtherProcesses.STARTED),
+        ({}, "subprocess.Popen", OtherProcesses.STARTED),
+        ({}, "mmap.__new__", OtherProcesses.NONE),
+    ],
+)
+def test_processes_beside_the_training_are_known_by_what_it_reports(
+    facts: dict[str, str], call: str, others: OtherProcesses
+) -> None:
+    line = source_line(kind="unseen", call=call) | {"rank": 0}
+    sources = (Source.model_validate(line, strict=False),) if call else ()
+    run = evidence_of().model_copy(
+        update={"rank_facts": (RankFacts(rank=0, facts=facts),), "sources": sources}
+    )
+    assert other_processes((evidence_of(), run)) is others

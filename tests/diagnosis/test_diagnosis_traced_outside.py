@@ -8,6 +8,7 @@ import pytest
 from trace_cases import call, trace, value
 from traced_runs import TRAINING, TracedRuns, changed, line_of
 
+from gate.diagnosis.other_processes import other_processes
 from gate.diagnosis.touched_lines import with_changed_lines
 from gate.diagnosis.traces import compare_traces
 from gate.evidence.trace import Claim, Phase, RankTrace
@@ -102,9 +103,9 @@ def test_a_number_that_a_worker_sends_is_no_change_of_the_line_that_uses_it(
     finding = compare_traces(base, traces, drift=True)
     assert finding.sentence.endswith("is called with other=0.7 instead of other=0.5")
     assert finding.given
-    workers = any(facts.facts.get("loader_workers") == "1" for facts in run.rank_facts)
+    others = other_processes((run,))
     sent = ChangedLines(file="script.py", first=line_of(head, ", 0.7"), last=line_of(head, ", 0.7"))
-    told = with_changed_lines(finding, (sent,), traces[0], ".", workers=workers)
+    told = with_changed_lines(finding, (sent,), traces[0], ".", others=others)
     assert (told.elsewhere, told.changed, told.changed_later) == (True, (), (sent,))
 
 

@@ -76,6 +76,7 @@ def test_noise_of_numpy_comes_from_outside(traced: TracedRuns) -> None:
     assert (found.claim, found.operator) == (Claim.OUTSIDE_VALUE, "aten::lift_fresh")
     assert found.line == line_of(NUMPY_NOISE, "from_numpy")
     assert "it comes from outside torch (NumPy, a file, a Python number)" in found.sentence
+    assert found.remedy.startswith(f"Look at where the value at script.py:{found.line} comes from:")
     assert found.absolute is not None
 
 

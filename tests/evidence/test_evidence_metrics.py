@@ -11,7 +11,7 @@ from harness_folder import exact, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.errors import EvidenceError
+from gate.errors import EvidenceError, OutputError
 from gate.evidence import metric_series
 from gate.evidence import metric_series as series
 from gate.evidence.harness_files import MetricLine, StepLine
@@ -166,6 +166,18 @@ def test_a_broken_metrics_file_is_named_with_its_line(
     with pytest.raises(EvidenceError) as caught:
         from_file(files, tmp_path, text)
     assert told in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["step,loss\n1,0.5\n", "1\t0.5\n", '{"loss": 0.5}', "[1]"])
+def test_a_log_of_another_format_says_which_one_is_read(
+    files: LocalFiles, tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(OutputError) as caught:
+        from_file(files, tmp_path, text)
+    assert caught.value.hint == (
+        'train.metrics.file names a file of JSON Lines, such as {"step": 1, "loss": 0.5}. Of any '
+        "other format, such as CSV, print the numbers and set train.metrics.stdout_pattern."
+    )
 
 
 def test_a_missing_metrics_file_is_an_error(files: LocalFiles, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from gate.harness.lifecycle import attestation
+from gate.harness.lifecycle import attestation, children
 
 
 def test_build_machine_and_kernel_are_told() -> None:
@@ -57,3 +57,14 @@ def test_what_the_group_reduces_by_is_told_after_it_is_gone() -> None:
     assert "cpu:gloo" in attestation.process_facts()["process_group"].split(",")
     attestation.Group.backends = ""
     assert "process_group" not in attestation.process_facts()
+
+
+def test_forked_children_are_counted_in_their_parent() -> None:
+    os.register_at_fork(after_in_parent=children.Forks.note)
+    before = children.Forks.count
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert children.Forks.count == before + 1
+    assert attestation.process_facts()["forks"] == str(before + 1)

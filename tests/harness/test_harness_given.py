@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -25,6 +28,21 @@ def test_numbers_are_told_as_the_state_at_the_end_has_them() -> None:
 
 def test_a_rate_in_a_narrow_tensor_has_its_shortest_form() -> None:
     assert settings_of(optimizer(lr=torch.tensor(1e-3), foreach=False))["0/lr"] == "0.001"
+
+
+@pytest.mark.parametrize(
+    ("rate", "word"),
+    [
+        (np.float64(0.1), "0.1"),
+        (np.float32(0.1), "0.1"),
+        (0.1 * np.cos(0.5), repr(0.1 * math.cos(0.5))),
+        (np.int64(2), "2"),
+    ],
+)
+def test_a_rate_that_numpy_computed_is_a_number(rate: float, word: str) -> None:
+    made = optimizer(lr=0.5)
+    made.param_groups[0]["lr"] = rate
+    assert settings_of(made)["0/lr"] == word
 
 
 def test_what_lies_on_a_device_or_is_of_a_strange_type_is_left_out() -> None:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 
 import pytest
 from evidence_cases import LOSSES, PARTS, evidence_of, evidence_set_of
+from report_outcomes import (
+    CLOSED_CASES,
+    NO_MOMENT,
+    PREPROCESSING,
+    both,
+    resumed_runs,
+)
+from resume_cases import attempt
 from rich.console import Console
 
 from gate.commands.job import diagnosis_view
 from gate.errors import EvidenceError
 from gate.evidence.lock_files import LockFile
 from gate.evidence.run_evidence import RunEvidence
-from gate.pipelines.diagnose import Retold, diagnose_kept
+from gate.package.packing import CallDocument
+from gate.pipelines.case import ClosedCase
+from gate.pipelines.diagnose import Retold, diagnose_kept, kept_diagnosis
+from gate.pipelines.gate import judge
 from gate.pipelines.kept_evidence import KeptEvidence
+from gate.pipelines.packed_diagnosis import diagnose_again
 from gate.report.brief import brief_of
 from gate.training.runs import Commit, RunMode
 from gate.verdict.verdict import Outcome
@@ -96,3 +109,67 @@ def test_hostile_text_of_the_evidence_is_defused_in_the_terminal(values: tuple[f
     assert "\x1b" not in file.getvalue()
     assert "\x07" not in file.getvalue()
     assert "seal was not checked" in file.getvalue()
+
+
+def packed(closed: ClosedCase, outcome: Outcome) -> KeptEvidence:
+    """What a package has of a call, whose verdict says `outcome`."""
+    evidence = closed.evidence
+    call = CallDocument(
+        commit=evidence.commit,
+        config="repro-gate.yml",
+        settings_digest=evidence.settings_digest,
+        snapshot_digest=evidence.snapshot_digest,
+        created_at=evidence.created_at,
+        gate_version="1",
+    )
+    return KeptEvidence(
+        evidence=evidence,
+        package=True,
+        baseline=closed.case.baselines.base,
+        settings=closed.case.request.settings,
+        call=call,
+        outcome=outcome,
+    )
+
+
+def test_a_package_is_diagnosed_as_its_call_decided_or_says_what_the_call_decided() -> None:
+    unlike = Counter[Outcome]()
+    for closed in CLOSED_CASES:
+        verdict = judge(closed).verdict
+        found = diagnose_again(packed(closed, verdict.outcome))
+        said = kept_diagnosis(found, verdict.created_at)
+        if found.verdict is None:
+            assert verdict.passes or verdict.outcome is Outcome.NO_BASELINE, verdict.outcome
+        elif said.outcome == verdict.outcome.value:
+            # the runs of these cases name no image
+            told = verdict.model_copy(update={"brought": found.verdict.brought})
+            assert said.summary == brief_of(told).happened
+        else:
+            unlike[verdict.outcome] += 1
+            assert f"The call itself decided {verdict.outcome}" in found.missing[-1]
+    assert len({judge(closed).verdict.outcome for closed in CLOSED_CASES}) == len(Outcome)
+    assert set(unlike) == {Outcome.BASELINE_CHANGE, Outcome.ENVIRONMENT_DRIFT}
+
+
+def folder(*further: RunEvidence, **changes: object) -> Retold:
+    """The diagnosis of a folder of evidence, which has no settings; all strict runs are equal."""
+    evidence = evidence_set_of(*both(), *further).model_copy(update=changes)
+    return diagnose_kept(KeptEvidence(evidence=evidence))
+
+
+def test_a_folder_names_the_state_that_a_resumed_run_lacks() -> None:
+    found = folder(*resumed_runs(NO_MOMENT), resume=attempt(12))
+    assert found.verdict is not None
+    assert found.verdict.diagnosis is not None
+    document = kept_diagnosis(found, "")
+    assert (document.outcome, document.observed) == ("resume-differs", "resumed-1")
+    assert "the run that was resumed after step 12 differs" in document.summary.lower()
+    assert "first moment (exp_avg)" in found.verdict.diagnosis.cause
+    assert folder(*resumed_runs(), resume=attempt(12)).verdict is None
+
+
+def test_a_folder_says_that_the_preprocessing_wrote_other_data() -> None:
+    found = folder(unrepeated=PREPROCESSING.unrepeated)
+    assert found.verdict is not None
+    assert found.verdict.outcome is Outcome.NONDETERMINISTIC
+    assert "python prepare.py" in brief_of(found.verdict).happened

@@ -18,7 +18,7 @@ from evidence_cases import evidence_of, record_of, settings_of
 from harness_folder import HarnessFolder
 from real_reader import Answering, answer_bytes, answering
 
-from gate.errors import EvidenceError
+from gate.errors import EvidenceError, OutputError
 from gate.evidence.collect import collect_run
 from gate.isolation.account_choice import unused_account
 from gate.isolation.accounts import release_uid
@@ -237,6 +237,17 @@ def test_a_question_survives_the_way_to_the_process_that_reads(
     # the fault is a value, whatever was asked
     absent = StateQuestion(path=folder / "absent")
     assert isinstance(answered(absent).result, ReadingFault)
+
+
+def test_a_log_that_the_settings_do_not_describe_is_no_fault_of_the_machine(
+    harness: HarnessFolder, folder: Path
+) -> None:
+    fault = {"kind": "OutputError", "message": "no log", "hint": "Write one."}
+    form = RunQuestion.answer_form()
+    answer = form.model_validate({"result": fault}).model_dump_json().encode()
+    refused = refusal(Answering(answer), harness, folder)
+    assert isinstance(refused, OutputError)
+    assert refused.hint == "Write one."
 
 
 def test_text_of_a_reader_that_was_taken_over_shows_as_itself(

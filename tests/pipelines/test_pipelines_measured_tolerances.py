@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from data_training import READS
 from evidence_cases import series_of
 from gate_bench import FILES, Bench
 from played_training import Project
@@ -66,6 +67,20 @@ def test_evidence_of_noise_calls_counts_every_default_run(
     shutil.copytree(tmp_path / "one", tmp_path / "three")
     with pytest.raises(EvidenceError, match="is a copy of"):
         _folders(tmp_path / "one", tmp_path / "three", priced=priced)
+
+
+def test_a_change_of_the_declared_data_is_no_noise(
+    bench: Bench, project: Project, tmp_path: Path, mini: Path
+) -> None:
+    project.write("train.py", READS)
+    project.settings(f"data:\n  - {{path: {mini}}}\n")
+    for name in ("one", "two"):
+        other = Bench(project, tmp_path / name)
+        measure_noise(other.request(), other.adapters(), runs=2)
+        (mini / "losses.txt").write_text("2.5 2.25 9")
+    request = bench.request()
+    with pytest.raises(EvidenceError, match="two: the declared data there differs from that in"):
+        from_folders(request, FILES, (tmp_path / "one", tmp_path / "two"))
 
 
 def test_strict_runs_count_once_for_each_environment(

@@ -55,6 +55,31 @@ def test_an_option_that_the_script_requires_is_looked_up(name: str) -> None:
     assert started(NEEDS, text, name) == "python train.py --config configs/small.yaml"
 
 
+POSITIONAL = f"import argparse\np = argparse.ArgumentParser()\np.add_argument('config')\n{LOOP}"
+
+
+@each_row(
+    ("text", "command"),
+    [
+        ("python train.py a.yaml --work-dir out\n", "python train.py a.yaml --work-dir out"),
+        ("exec python train.py a.yaml\n", "python train.py a.yaml"),
+        ("python train.py\n", "python train.py"),
+    ],
+)
+def test_a_word_that_the_script_requires_is_looked_up(text: str, command: str) -> None:
+    assert started(POSITIONAL, text, "run.sh") == command
+
+
+@each_row(
+    ("more", "required"),
+    [("", ("CONFIG",)), (", nargs='?'", ()), (", default='a'", ()), (", help='a'", ("CONFIG",))],
+)
+def test_a_word_without_a_default_is_required(more: str, required: tuple[str, ...]) -> None:
+    source = POSITIONAL.replace("'config'", f"'config'{more}")
+    (training,) = trainings_of({"train.py": source}, {})
+    assert training.required == required
+
+
 def test_an_option_that_nothing_shows_stays_required() -> None:
     (training,) = trainings_of({"train.py": NEEDS}, {"notes.txt": "python train.py --config x"})
     assert (training.command, training.required) == ("python train.py", ("--config",))

@@ -78,18 +78,34 @@ def _text(found: Reproduction) -> str:
     return console.file.getvalue()
 
 
-def test_a_resume_is_repeated_with_its_package(tmp_path: Path) -> None:
-    project = Repository(tmp_path / "project")
+def _packed(project: Repository, tmp_path: Path, script: str, state: ResumeState) -> Path:
+    """Gate a script whose resume ends in this state, and return the package."""
     bench = ForkedBench(project, tmp_path / "out")
-    project.write("train.py", SCRIPT)
+    project.write("train.py", script)
     project.write("repro-gate.yml", SETTINGS)
     project.commit()
     gated = bench.gate()
     assert gated.verdict.resume is not None
-    assert gated.verdict.resume.state is ResumeState.EXACT
+    assert gated.verdict.resume.state is state
     request = bench.request()
     written = write_package(gated.verdict, gated.evidence, None, request, FILES, gated.documents)
-    package = Path(written.path.rename(tmp_path / "package.tar"))
+    return Path(written.path.rename(tmp_path / "package.tar"))
+
+
+def test_a_package_whose_own_resume_differs_is_reproduced_as_it_is(tmp_path: Path) -> None:
+    project = Repository(tmp_path / "project")
+    forgets = SCRIPT.replace(RESTORES, "")
+    package = _packed(project, tmp_path, forgets, ResumeState.DIFFERS)
+    same = _again(package, project.path, tmp_path / "same")
+    assert (same.outcome, int(same.exit_code)) == (ReproductionOutcome.REPRODUCED, 0)
+    row = next(line for line in _text(same).splitlines() if "resumed run" in line)
+    assert "resumes differently from step 4" in row
+    assert "in the package: differs" in " ".join(_text(same).split())
+
+
+def test_a_resume_is_repeated_with_its_package(tmp_path: Path) -> None:
+    project = Repository(tmp_path / "project")
+    package = _packed(project, tmp_path, SCRIPT, ResumeState.EXACT)
     clone = project.path
 
     same = _again(package, clone, tmp_path / "same")

@@ -134,6 +134,12 @@ def test_a_script_with_relative_imports_starts_as_a_module_of_its_package() -> N
     assert (deeper.command, deeper.workdir) == ("python -m pkg.sub.train", "src")
 
 
+def test_a_package_that_starts_by_itself_is_named_alone() -> None:
+    text = "from . import data\n" + LOOP
+    (training,) = find_trainings({"pkg/__init__.py": "", "pkg/__main__.py": text})
+    assert (training.command, training.workdir) == ("python -m pkg", ".")
+
+
 def test_a_name_with_a_blank_stays_one_word() -> None:
     (training,) = find_trainings({"my scripts/train.py": LOOP})
     assert training.command == "python 'my scripts/train.py'"

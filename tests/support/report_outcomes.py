@@ -36,7 +36,7 @@ from gate.evidence.run_evidence import (
 )
 from gate.evidence.step_columns import StepDigest, StepDigests, StepTiming, Timings
 from gate.isolation.modes import Isolation, IsolationMode, RunIsolation
-from gate.pipelines.case import case_of
+from gate.pipelines.case import ClosedCase, case_of
 from gate.pipelines.gate import judge
 from gate.pipelines.unaffected import unaffected_verdict
 from gate.settings.data import DataKind
@@ -59,6 +59,8 @@ OLD_PARTS = {**CPU_PARTS, "driver": "550.54"}
 MOVED_PARTS = {**CPU_PARTS, "torch": "2.12.1", "packages": digest("old")}
 APART = RunIsolation(mode=IsolationMode.UID)
 ISOLATED = Isolation(mode=IsolationMode.UID, credentials=None, reason="a golden")
+# every case that `judged` decided, for what has to agree with each verdict
+CLOSED_CASES: list[ClosedCase] = []
 
 
 def settings(**sections: object) -> GateSettings:
@@ -233,8 +235,9 @@ def judged(  # noqa: PLR0913 - what may be other in a case
     bringing = with_entry(trusted, brought) if brought else None
     same = frozenset({BASE} if same_code else ())
     baselines = Baselines(base=trusted, head=bringing, same_code=same)
-    verdict = judge(case_of(request, baselines, evidence, ISOLATED)).verdict
-    return verdict.model_copy(update={"timeline": TIMELINE})
+    closed = case_of(request, baselines, evidence, ISOLATED)
+    CLOSED_CASES.append(closed)
+    return judge(closed).verdict.model_copy(update={"timeline": TIMELINE})
 
 
 def both(**fields: object) -> tuple[RunEvidence, RunEvidence]:

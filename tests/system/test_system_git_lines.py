@@ -108,3 +108,64 @@ def test_a_change_with_a_name_that_cannot_be_shown_is_not_called_complete(
     changed("line 5\n", "five\n", project)
     assert hunks(project) == [("train.py:5", False)]
     assert not change_of(project).complete
+
+
+INERT = {
+    "x = 1": "x = 1  # steps",
+    "y = 2  # old": "y = 2",
+    "z = f('a # b')  # one": "z = f('a # b')  # two",
+    "# heading": "# title",
+    "class A:\n    b = 1": 'class A:\n    """Text."""\n    b = 1',
+    "a = 1\n\nb = 2": "a = 1\nb = 2",
+    "a = 1\n# old\nb = 2\n": "a = 1\nb = 2\n",
+    "import os\nimport random": "import random\nimport os",
+    "import torch\nfrom torch import nn\nimport numpy as np": (
+        "import numpy as np\nimport torch\nfrom torch import nn"
+    ),
+    "import json": "import json\nimport time",
+}
+NOTICED = {
+    "x = 1  # steps": "x = 2  # steps",
+    "z = 'a # b'": "z = 'a # c'",
+    'f(\n    """a"""\n)': 'f(\n    """b"""\n)',
+    "if a:\n    b = 1": "if a:\n  b = 1",
+    "it's a # heading": "it's a # title",
+    '    """text # one': '    """text # two',
+    "import numpy as np": "import torch as np",
+    "from math import sin": "from math import cos",
+    "import settings\nimport data": "import data\nimport settings",
+    "import json\nx = 1": "x = 1\nimport json\nprint()",
+    f"x = '{'a' * 200}' # 1": f"x = '{'a' * 200}' # 2",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), [*INERT.items(), *NOTICED.items()])
+def test_a_change_that_no_program_can_notice_is_left_out(
+    project: Repository, old: str, new: str
+) -> None:
+    project.write("model.py", f"{old}\n")
+    project.commit()
+    project.write("model.py", f"{new}\n")
+    changed("line 5\n", "five\n", project)
+    files = {hunk.file for hunk in change_of(project).hunks}
+    assert files == ({"train.py"} if old in INERT else {"model.py", "train.py"})
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "inert"),
+    [
+        ("a.yaml", "lr: 1", "lr: 1  # low", True),
+        ("a.toml", "# old\nlr = 1", "# new\nlr = 1", True),
+        ("a.yaml", "path: a#b", "path: a#c", False),
+        ("a.txt", "word # one", "word # two", False),
+        ("a.csv", "1 # one", "1 # two", False),
+    ],
+)
+def test_comments_of_settings_files_are_left_out_and_none_of_data(
+    project: Repository, name: str, old: str, new: str, *, inert: bool
+) -> None:
+    project.write(name, f"{old}\n")
+    project.commit()
+    project.write(name, f"{new}\n")
+    project.commit()
+    assert not change_of(project).hunks if inert else change_of(project).hunks

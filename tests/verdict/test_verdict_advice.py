@@ -17,7 +17,13 @@ from gate.comparison.differences import (
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import KnownLines
-from gate.errors import GateError, InternalError, RunError, RunTimeoutError
+from gate.errors import (
+    GateError,
+    InternalError,
+    MissingOutputError,
+    RunError,
+    RunTimeoutError,
+)
 from gate.evidence.observations import Source, SourceKind
 from gate.training.environment import PackageMove
 from gate.verdict.next_step import (
@@ -54,7 +60,13 @@ def test_where_only_names_differ_the_next_step_is_about_the_names(renamed: int, 
 
 @pytest.mark.parametrize(
     ("fault", "doctor"),
-    [(RAISED, False), (LATE, False), (InternalError(ValueError("x")), False), (NOT_STARTED, True)],
+    [
+        (RAISED, False),
+        (LATE, False),
+        (InternalError(ValueError("x")), False),
+        (MissingOutputError("no metrics file", hint="Check train.metrics.file."), False),
+        (NOT_STARTED, True),
+    ],
 )
 def test_the_doctor_is_named_where_the_machine_may_lack_something(
     fault: GateError, *, doctor: bool

@@ -25,6 +25,7 @@ from ..output import Problems
 from ..recording.training_hooks import Loaders
 from ..settings import current_rank
 from . import environment_survey
+from .children import Forks
 
 # Parts of torch without type annotations, under an untyped name.
 _cuda: Final[Any] = torch.cuda
@@ -127,6 +128,7 @@ _READERS: Final[dict[str, Callable[[], str]]] = {
     "cpus": lambda: str(os.cpu_count() or ""),
     "allowed_cpus": _allowed_cpus,
     "loader_workers": lambda: str(Loaders.most_workers or ""),
+    "forks": lambda: str(Forks.count or ""),
     "memory_bytes": _memory_bytes,
     "memory_limit_bytes": lambda: _text(MEMORY_LIMIT).strip().replace("max", ""),
 }

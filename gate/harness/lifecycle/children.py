@@ -55,6 +55,17 @@ class Command:
         self.env = env
 
 
+class Forks:
+    """Counts the children that this process forked, those of data loaders included."""
+
+    count = 0
+
+    @classmethod
+    def note(cls) -> None:
+        """Count one more."""
+        cls.count += 1
+
+
 class Children:
     """Watches the starts of child processes; `environ` is the environment that each must get."""
 
@@ -66,6 +77,7 @@ class Children:
 
     def hook_os(self) -> None:
         """Hook the functions of `os` that start programs; the remaining ones call these."""
+        os.register_at_fork(after_in_parent=Forks.note)
         self._hook("system", lambda command: Command(_words(command), for_shell=True))
         self._hook("execv", lambda path, args: Command(_program(path, args)))
         self._hook("execve", lambda path, args, env: Command(_program(path, args), env=env))

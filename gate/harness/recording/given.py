@@ -6,6 +6,7 @@ number on a device is left out, since reading it would make the host wait.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -74,6 +75,7 @@ def _words(name: str, value: object) -> Iterator[tuple[str, str]]:
 
 def _word(value: object) -> str | None:
     """Return a number of exactly these types; a class of the script's may run code when read."""
+    value = _plain(value)
     if type(value) is torch.Tensor and value.device.type == "cpu" and not value.dim():
         narrow = value.dtype == torch.float32
         value = value.item()
@@ -83,6 +85,18 @@ def _word(value: object) -> str | None:
         return repr(value).lower()
     # the state has no longer integers either
     return repr(value) if type(value) is int and abs(value) < 2**63 else None
+
+
+def _plain(value: object) -> object:
+    """Return a number of NumPy, as schedules by `np.cos` give it, as one of Python's or torch's."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or type(value) not in {numpy.float32, numpy.float64, numpy.int64}:
+        return value
+    number: Any = value
+    narrow = type(value) is numpy.float32
+    return (
+        torch.tensor(number.item(), dtype=torch.float32, device="cpu") if narrow else number.item()
+    )
 
 
 def _shortest(number: float) -> str:

@@ -12,13 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Final
 
-from gate.system.git.changes import MAX_CHANGES, MAX_SHOWN_LINES, Change, ChangedLines
+from gate.system.git.changes import (
+    MAX_CHANGES,
+    MAX_LINE_CHARACTERS,
+    MAX_SHOWN_LINES,
+    Change,
+    ChangedLines,
+)
 from gate.system.git.command import GitCommand
+from gate.system.git.inert_changes import without_inert
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_LINE: Final = 64 * 1024
 MAX_NAME: Final = 300
-MAX_TEXT: Final = 200
 # for all hunks together; the hunks after it are reported without their lines
 MAX_TEXT_BYTES: Final = 64 * 1024
 HUNK: Final = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", re.ASCII)
@@ -34,7 +40,7 @@ ARGUMENTS: Final = (
 
 
 def changed_lines(git: GitCommand, before: str, after: str) -> Change:
-    """Return the hunks between two full hashes, at most `MAX_CHANGES`.
+    """Return the hunks between two full hashes, at most `MAX_CHANGES`, without inert ones.
 
     A file whose name git quotes is left out, and the result is then not complete. Raises
     `RepositoryError` for commits that are not in this clone.
@@ -46,7 +52,7 @@ def changed_lines(git: GitCommand, before: str, after: str) -> Change:
             if len(reader.parsed) >= MAX_CHANGES:
                 break
         complete = lines.ended and not reader.unnamed
-        return Change(hunks=tuple(reader.hunks()), complete=complete)
+        return Change(hunks=without_inert(reader.hunks()), complete=complete)
 
 
 class _Lines:
@@ -129,7 +135,8 @@ class _Reader:
             return
         side = self._hunk.before if line[:1] == b"-" else self._hunk.after
         if len(side) < MAX_SHOWN_LINES:
-            text = line[1 : 4 * MAX_TEXT].rstrip(b"\r\n").decode("utf-8", "replace")[:MAX_TEXT]
+            text = line[1 : 4 * MAX_LINE_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "replace")
+            text = text[:MAX_LINE_CHARACTERS]
             self._text_left -= len(text) + 1
             side.append(text)
 

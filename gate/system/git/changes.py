@@ -11,9 +11,11 @@ from gate.text.document import Document
 MAX_HUNKS: Final = 200
 MAX_CHANGES: Final = 2000
 MAX_SHOWN_LINES: Final = 6
+# a longer line is cut
+MAX_LINE_CHARACTERS: Final = 200
 
 
-CodeLine = Annotated[str, Field(max_length=200)]
+CodeLine = Annotated[str, Field(max_length=MAX_LINE_CHARACTERS)]
 
 
 class ChangedLines(Document):

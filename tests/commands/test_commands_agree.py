@@ -1,0 +1,103 @@
+"""What follows a gate call says the same of its training as the call: one fault, many verbs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Ended, Run, record
+from data_training import LOSSES, PREPARE, READS, UNSEEDED
+from played_training import Project
+
+PACKAGE = "repro-gate-out/package.tar"
+UNREPEATED = "the preprocessing is not repeatable: two runs of python3 prepare.py wrote different"
+
+
+def words(ended: Ended) -> str:
+    """Everything that a command printed, in one line."""
+    return " ".join((ended.out + ended.err).split())
+
+
+@pytest.fixture
+def prepared(project: Project, tmp_path: Path) -> Project:
+    """A project that trains on what a command makes of declared data."""
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "losses.txt").write_text(LOSSES)
+    project.write("train.py", READS)
+    project.write("prepare.py", PREPARE)
+    project.settings(
+        f"cost: {{when: never}}\ndata:\n  - {{path: {tmp_path}/raw}}\n"
+        "preprocess: {command: python3 prepare.py, out: data/ready}\n"
+    )
+    return project
+
+
+def test_preprocessing_that_does_not_repeat_is_said_by_every_verb(
+    prepared: Project, run: Run
+) -> None:
+    assert run("baseline", "record", "-q", "--reason", "first").code == 0
+    good = prepared.commit()
+    prepared.write("prepare.py", PREPARE + UNSEEDED)
+    bad = prepared.commit()
+    gated = run("gate", "--base", good)
+    assert gated.code == 1
+    assert "It differs from run to run: first make the preprocessing repeatable." in (
+        Path("repro-gate-out/comment.md").read_text()
+    )
+    for verb in (
+        ("baseline", "record", "--reason", "again"),
+        ("bisect", "--good", good, "--bad", bad),
+        ("compare", "--base", good, "--runs", "2", "--out", "repro-gate-compared"),
+        ("reproduce", PACKAGE, "--unsealed"),
+        ("audit", "--package", PACKAGE),
+    ):
+        ended = run(*verb)
+        assert UNREPEATED in words(ended), (verb, words(ended))
+        assert ended.code == {"baseline": 3, "bisect": 2, "audit": 1}.get(verb[0], 0), verb
+    # nothing was recorded of what no second call would find
+    assert prepared.git("status", "--porcelain") == ""
+
+
+def test_other_data_by_the_change_is_no_change_of_the_code(prepared: Project, run: Run) -> None:
+    assert run("baseline", "record", "-q", "--reason", "first").code == 0
+    good = prepared.commit()
+    prepared.write("prepare.py", PREPARE.replace("read_text())", "read_text() + ' 9')"))
+    bad = prepared.commit()
+    assert run("gate", "--base", good, "-q").code == 1
+    told = "This change selects other data: data/ready, 1 of 1 file (first: losses.txt)."
+    for verb in (
+        ("diagnose", PACKAGE),
+        ("diagnose", "repro-gate-out", "--baseline", ".repro-gate/baseline"),
+        ("bisect", "--good", good, "--bad", bad),
+    ):
+        assert told in words(run(*verb)), verb
+
+
+def test_a_pass_that_a_threshold_stops_is_shown_as_none(project: Project, run: Run) -> None:
+    project.settings("policy: {thresholds: {loss: {max: 1.0}}}\ncost: {when: never}\n")
+    record(project, run)
+    project.commit()
+    assert run("gate", "-q").code == 1
+    assert words(run("diagnose", PACKAGE)).startswith("reproduced, failed, commit ")
+    assert ": reproduced, failed" in words(run("audit", "--package", PACKAGE))
+    assert run("history", "append", "--history", "lines", "--run-id", "1").code == 0
+    for verb in (("history", "show"), ("slo",)):
+        shown = words(run(*verb, "--history", "lines"))
+        # the column is narrower than the words
+        assert " reproduced, " in shown
+        assert shown.endswith("failed")
+
+
+def test_runs_that_differ_are_compared_with_no_baseline(project: Project, run: Run) -> None:
+    record(project, run)
+    project.commit()
+    project.play(random=True)
+    project.settings("diagnosis: {escalate: false}\n")
+    assert run("gate", "-q").code == 1
+    told = "nothing was compared with the baseline of commit "
+    assert told in words(run("audit", "--package", PACKAGE))
+    again = run("reproduce", PACKAGE, "--unsealed")
+    assert "First difference between the runs here: " in words(again)
+    assert "with the package as the baseline" not in words(again)
+    assert json.loads(run("diagnose", PACKAGE, "--json").out)["outcome"] == "nondeterministic"
