@@ -8,6 +8,7 @@ process wrote at its end decide.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from gate.evidence.python_processes import (
     SeveralTrainedError,
     TrainingSpan,
     in_order,
+    python_commands,
     several_processes,
     shut_out_by,
     shut_out_reason,
@@ -199,6 +201,14 @@ def not_loaded(
             hint=shut_out_by(run.argv, children),
             details=said,
         )
+    if not any(python_commands(run.argv)):
+        # a Makefile or a shell script, which may have started further Python without the harness
+        return EvidenceError(
+            "no process that loaded the harness imported torch",
+            hint=f"{shlex.join(run.argv)[:MAX_COMMAND]} may start the training without the "
+            f"harness. {GENERAL}",
+            details=said,
+        )
     names = list(_imported(untrained))
     # NumPy says little, because nearly every library imports it
     shown = [name for name in names if name != "numpy"] or names
@@ -249,6 +259,7 @@ def _imported(untrained: tuple[Untrained, ...]) -> Iterator[Trainer]:
 
 
 MAX_SHOWN_PROBLEMS = 40
+MAX_COMMAND = 200  # characters
 NO_STEP = "the script exited with 0 before any optimizer step"
 MAX_DIGITS = 7
 # the only kinds of files that a process without torch may leave

@@ -22,9 +22,10 @@ def collect(
     output: bytes = b"",
     printed: int | None = None,
     train: TrainSettings | None = None,
+    argv: tuple[str, ...] = ("python", "train.py"),
 ) -> RunEvidence:
     run = record_of(label).model_copy(
-        update={"output_bytes": len(output) if printed is None else printed}
+        update={"output_bytes": len(output) if printed is None else printed, "argv": argv}
     )
     return collect_run(
         files=LocalFiles(),
@@ -47,7 +48,13 @@ def train_of(
     )
 
 
-def refusal(harness: HarnessFolder, label: str = "strict-1", **options: object) -> EvidenceError:
+def refusal(
+    harness: HarnessFolder,
+    label: str = "strict-1",
+    *,
+    argv: tuple[str, ...] = ("python", "train.py"),
+    **options: object,
+) -> EvidenceError:
     train, output = options.get("train"), options.get("output", b"")
     assert isinstance(output, bytes)
     with pytest.raises(EvidenceError) as caught:
@@ -56,6 +63,7 @@ def refusal(harness: HarnessFolder, label: str = "strict-1", **options: object) 
             label,
             output=output,
             train=train if isinstance(train, TrainSettings) else None,
+            argv=argv,
         )
     assert caught.value.hint
     return caught.value
@@ -235,6 +243,18 @@ def test_a_run_without_a_step_says_what_it_did_in_its_place(
     assert error.message == message
     assert hint in error.hint
     assert error.details == ("bye",)
+
+
+@pytest.mark.parametrize("argv", [("make", "train"), ("./run.sh", "--fast")])
+def test_a_makefile_may_start_the_training_without_the_harness(
+    harness: HarnessFolder, argv: tuple[str, ...]
+) -> None:
+    harness.untrained(torch=False, imported=("numpy",))
+    error = refusal(harness, output=b"loss 0.5\n", argv=argv)
+    assert error.message == "no process that loaded the harness imported torch"
+    assert error.hint.startswith(f"{' '.join(argv)} may start the training without the harness.")
+    assert "PYTHONPATH=src:$PYTHONPATH" in error.hint
+    assert error.details == ("loss 0.5",)
 
 
 def test_stages_one_after_the_other_are_not_called_a_race(harness: HarnessFolder) -> None:
