@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from gate.errors import EvidenceError, MissingOutputError
+from gate.errors import EvidenceError, MissingOutputError, OutputError
 from gate.evidence.capture import SAVED_COPY
 from gate.evidence.carried import resumability
 from gate.evidence.configuration import plain_values
@@ -383,9 +383,10 @@ def _metrics(series: tuple[MetricSeries, ...], *, required: bool) -> tuple[Metri
     compared then (T4).
     """
     if required and not series:
-        raise EvidenceError(
+        raise OutputError(
             "the run has no metric: no loss was recorded and none was logged",
-            hint="Call backward() on a scalar loss between the steps, or set train.metrics.file.",
+            hint="Call backward() on a scalar loss between the steps, or name a source of metrics: "
+            "train.metrics.file, or train.metrics.stdout_pattern for printed numbers.",
         )
     # The order in which the gate reads sources must not show in a document, so sort by name.
     return tuple(sorted(series, key=lambda item: item.name))

@@ -321,9 +321,9 @@ def test_a_repeated_step_is_an_error(harness: HarnessFolder, numbers: tuple[int,
 def test_a_run_without_any_metric_is_an_error(harness: HarnessFolder) -> None:
     harness.whole()
     harness.steps(step_line(1, loss=None), step_line(2, loss=None))
-    assert refusal(harness).message == (
-        "the run has no metric: no loss was recorded and none was logged"
-    )
+    error = refusal(harness)
+    assert error.message == "the run has no metric: no loss was recorded and none was logged"
+    assert "train.metrics.stdout_pattern for printed numbers" in error.hint
 
 
 def test_a_missing_metrics_file_is_an_error(harness: HarnessFolder) -> None:

@@ -65,6 +65,11 @@ class Forks:
         """Count one more."""
         cls.count += 1
 
+    @classmethod
+    def begin(cls) -> None:
+        """Begin at none in a forked child."""
+        cls.count = 0
+
 
 class Children:
     """Watches the starts of child processes; `environ` is the environment that each must get."""
@@ -77,7 +82,7 @@ class Children:
 
     def hook_os(self) -> None:
         """Hook the functions of `os` that start programs; the remaining ones call these."""
-        os.register_at_fork(after_in_parent=Forks.note)
+        os.register_at_fork(after_in_parent=Forks.note, after_in_child=Forks.begin)
         self._hook("system", lambda command: Command(_words(command), for_shell=True))
         self._hook("execv", lambda path, args: Command(_program(path, args)))
         self._hook("execve", lambda path, args, env: Command(_program(path, args), env=env))
