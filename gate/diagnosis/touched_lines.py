@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.comparison.differences import OptimizerSettingChange
+from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
 from gate.diagnosis.other_processes import OtherProcesses
@@ -184,12 +184,21 @@ def shown_change(
     if only is not None and only.hunks[0] in data:
         proved = _first(HowKnown.READ, data)
     near = fitting or proved or only or _first(HowKnown.RAN, ran)
-    return _with_move(near or _untraced_pair(diagnosis.trace, change), change)
+    return _with_move(near or _whole_pair(diagnosis, change), change)
 
 
-def _untraced_pair(trace: TraceFinding | None, change: Change) -> ShownChange | None:
-    """Return the whole change if it has two parts and no trace could show which of them ran."""
-    if not change.complete or (trace is not None and not trace.failed):
+def _whole_pair(diagnosis: Diagnosis, change: Change) -> ShownChange | None:
+    """Return the whole change if it has two parts, and no trace could tell them apart.
+
+    What an optimizer is given is no call of an operator, so equal traces do not tell either. Both
+    parts have to have run then.
+    """
+    trace = diagnosis.trace
+    if trace is not None and not trace.failed:
+        both_ran = not trace.names_a_call and len(trace.changed) == PAIR
+        if diagnosis.kind is not EventKind.STRUCTURE or not both_ran:
+            return None
+    if not change.complete:
         return None
     return _either([hunk for hunk in change.hunks if can_matter(hunk.file)], change)
 

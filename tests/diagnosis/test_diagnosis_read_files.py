@@ -23,6 +23,7 @@ from evidence_cases import evidence_of
 from harness_folder import source_line
 from trace_cases import chain
 
+from gate.comparison.differences import EventKind
 from gate.diagnosis.diagnosis import CauseClass
 from gate.diagnosis.other_processes import OtherProcesses, other_processes
 from gate.diagnosis.touched_lines import (
@@ -321,3 +322,16 @@ def test_processes_beside_the_training_are_known_by_what_it_reports(
         update={"rank_facts": (RankFacts(rank=0, facts=facts),), "sources": sources}
     )
     assert other_processes((evidence_of(), run)) is others
+
+
+def test_parameters_that_an_optimizer_is_given_are_no_call_and_both_parts_that_ran_are_shown() -> (
+    None
+):
+    kind = EventKind.STRUCTURE
+    agree = not_found("the traces agree", NoTrace.AGREE).model_copy(
+        update={"changed": (RATE, MODEL)}
+    )
+    both = ShownChange(how=HowKnown.EITHER_OF_ALL, hunks=(RATE, MODEL))
+    assert found(RATE, MODEL, kind=kind, trace=agree) == both
+    assert found(RATE, MODEL, ADAM, kind=kind, trace=agree) is None
+    assert found(RATE, MODEL, kind=kind, trace=agree, complete=False) is None
