@@ -44,6 +44,7 @@ from gate.pipelines.opening import (
 )
 from gate.pipelines.reproduce import checked_and_run
 from gate.pipelines.settings_file import nearest_settings, settings_bytes
+from gate.report.brief import cause_words
 from gate.report.escape import clean
 from gate.report.layout import Cell, Limits, Section, table_of
 from gate.report.overview import resume_words
@@ -91,7 +92,7 @@ def reproduction_view(reproduction: Reproduction) -> RenderableType:
         for label, text in _facts(reproduction)
     ]
     if reproduction.diagnosis is not None:
-        cause = f"{reproduction.diagnosis.cause}."
+        cause = f"{cause_words(reproduction.diagnosis)}."
         resumed = reproduction.outcome is ReproductionOutcome.RESUME_DIFFERS
         lead = FIRST_OF_RESUMED if resumed else FIRST
         if reproduction.outcome is ReproductionOutcome.NOT_REPEATABLE:

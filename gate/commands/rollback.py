@@ -35,6 +35,7 @@ from gate.commands.trust import (
     TrustedKeysFile,
     TrustedRootFile,
     chosen_trust,
+    judged_for_words,
 )
 from gate.errors import AttestationError, CancelledError, EvidenceError, GateError, SettingsError
 from gate.fleet.lines import call_facts
@@ -479,6 +480,7 @@ def _rolled_back(
         identity=verified.identity,
         repository=verified.repository,
         base_branch=verified.base_branch,
+        base_commit=verified.base_commit,
         config=taken.model.config,
         package=str(taken.package),
         reference=taken.reference,
@@ -543,7 +545,7 @@ def _rehearsed(call: ReproductionCall, trust: Trust, progress: Progress) -> Repr
 def rollback_view(rollback: Rollback) -> RenderableType:
     """Show the commit, its signer, the packages that were passed over, and the model's files."""
     signer = rollback.identity or f"key {short(rollback.key_id)}"
-    judged = f"a merge into {rollback.base_branch}" if rollback.base_branch else "the commit alone"
+    judged = judged_for_words(rollback.base_branch, rollback.base_commit)
     rows = [
         ("made", f"{rollback.made_at} (the signer's claim)"),
         ("sealed by", signer),

@@ -19,6 +19,7 @@ from gate.package.signing import Identity, IdentitySigned
 from gate.package.sigstore_verifier import check_trusted_root, verify_identity
 from gate.package.ustar import BLOCK_BYTES, looks_like_package
 from gate.package.verify import verify_identity_package, verify_package
+from gate.pipelines.kept_evidence import PACKAGE_HINT, hint_beside
 from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.untrusted_text import safe_line
 
@@ -93,7 +94,7 @@ def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:
     if not FILES.exists(package):
         raise StorageError(
             f"there is no package at {safe_line(str(package))}",
-            hint="Name the package.tar that a gate call wrote.",
+            hint=hint_beside(package, PACKAGE_HINT, FILES),
         )
     # Open the package first: for a folder or a pipe, "no seal found" would be a misleading error.
     with FILES.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
@@ -106,8 +107,15 @@ def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:
             raise
         raise StorageError(
             f"{safe_line(str(package))} is not a package of repro-gate",
-            hint="Name the package.tar that a gate call wrote.",
+            hint=PACKAGE_HINT,
         ) from error
+
+
+def judged_for_words(base_branch: str, base_commit: str) -> str:
+    """Return what a sealed pass was judged for: a merge, a base commit without one, or neither."""
+    if not base_commit:
+        return "the commit alone"
+    return f"{f'a merge into {base_branch}' if base_branch else 'a base commit'}, at {base_commit}"
 
 
 def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Trust:

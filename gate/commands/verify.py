@@ -30,6 +30,7 @@ from gate.commands.trust import (
     TrustedKeysFile,
     TrustedRootFile,
     chosen_trust,
+    judged_for_words,
 )
 from gate.errors import ExitCode, SettingsError
 from gate.evidence.run_evidence import StateName, StateRoots
@@ -224,8 +225,9 @@ def _wrapped(text: str, start: str = "", further: str = "") -> list[str]:
 
 def _base(verified: VerifiedPackage) -> list[tuple[str, str]]:
     """Return the row about the merge that was judged; none if the commit was judged by itself."""
-    branch = f"a merge into {verified.base_branch}" if verified.base_branch else "a base commit"
-    return [("judged for", f"{branch}, at {verified.base_commit}")] if verified.base_commit else []
+    if not verified.base_commit:
+        return []
+    return [("judged for", judged_for_words(verified.base_branch, verified.base_commit))]
 
 
 def _root(state: StateRoots, recomputed: Sequence[StateName]) -> str:

@@ -236,7 +236,7 @@ def _weights(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCau
         return
     names = [
         name
-        for name, digest in before.digests.items()
+        for name, digest in sorted(before.digests.items())
         if name.startswith(("model/", "parameter/")) and after.digests.get(name, digest) != digest
     ]
     if names:
@@ -251,7 +251,7 @@ def _weights(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCau
 def _moments(before: Boundary, after: Boundary) -> Iterator[ResumeCause]:
     """Yield one cause for each kind of optimizer value and each way in which it is wrong."""
     wrong: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for name, digest in before.digests.items():
+    for name, digest in sorted(before.digests.items()):
         owner, state, place = name.partition("/state/")
         if not name.startswith("optimizer/") or not state:
             continue
@@ -308,7 +308,7 @@ def _which(name: str, optimizers: int) -> str:
 
 
 def _scale(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCause]:
-    for name, digest in before.digests.items():
+    for name, digest in sorted(before.digests.items()):
         if not name.startswith("scaler/") or after.digests.get(name, digest) == digest:
             continue
         then, now = before.number(name), after.number(name)

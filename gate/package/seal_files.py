@@ -69,7 +69,8 @@ def seal_places(
         raise AttestationError(
             f"no seal found next to {package.name}",
             hint=f"Put {seal_file_names(StatementKind.VERDICT, package)} there, with the other "
-            "seals, or name them with --seal. Only a passing gate writes seals.",
+            "seals, or name them with --seal. The gate seals only a pass, and only if it is given "
+            "a key or may use the job's identity.",
         )
     if len(paths) > MAX_SEALS:
         raise AttestationError(

@@ -32,6 +32,7 @@ from gate.package.seal_opening import check_sums
 from gate.package.seal_records import Archive, Expected, TrustedKeys
 from gate.package.ustar import SUMS_NAME
 from gate.package.verify import verify_package
+from gate.pipelines.kept_evidence import hint_beside
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings, settings_digest
 from gate.system.files.port import Files
@@ -80,6 +81,11 @@ def look_at_package(
 
 
 def _archive(package: Path, files: Files) -> Archive:
+    if not files.exists(package):
+        raise EvidenceError(
+            f"there is no package at {safe_line(str(package))}",
+            hint=hint_beside(package, PACKAGE_HINT, files),
+        )
     keep = frozenset((SUMS_NAME, VERDICT_NAME, FILE_NAME, *DOCUMENTS))
     with files.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)

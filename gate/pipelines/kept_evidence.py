@@ -47,6 +47,10 @@ EVIDENCE_HINT: Final = (
 )
 BASELINE_HINT: Final = "Name the folder of baseline.path; the default is .repro-gate/baseline."
 PACKAGE_HINT: Final = "Name the package.tar that a gate call wrote."
+NOTHING_KEPT: Final = (
+    "The call that wrote this folder kept none, as a call that fails or trains nothing does: its "
+    "verdict.json says why."
+)
 DAMAGED: Final = "The file was cut off or changed; fetch it again from where it was made."
 
 
@@ -86,9 +90,15 @@ def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
     if files.is_folder(path):
         return KeptEvidence(evidence=_of_folder(files, path, shown))
     if not files.exists(path):
-        raise EvidenceError(f"there is nothing at {shown}", hint=EVIDENCE_HINT)
+        hint = hint_beside(path, EVIDENCE_HINT, files)
+        raise EvidenceError(f"there is nothing at {shown}", hint=hint)
     with open_untrusted(files, path, shown, max_bytes=MAX_PACKAGE_BYTES) as opened:
         return _of_package(opened)
+
+
+def hint_beside(missing: Path, hint: str, files: Files) -> str:
+    """Return the hint for a missing file; a verdict beside it shows that its call kept none."""
+    return NOTHING_KEPT if files.exists(missing.parent / VERDICT_MEMBER) else hint
 
 
 def read_kept_baseline(files: Files, folder: Path) -> Baseline:
@@ -112,9 +122,8 @@ def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
         (candidate for candidate in places if files.exists(candidate / MANIFEST_NAME)), None
     )
     if place is None:
-        raise EvidenceError(
-            f"there is no evidence in {shown}: no {MANIFEST_NAME}", hint=EVIDENCE_HINT
-        )
+        hint = hint_beside(folder, hint_beside(folder / MANIFEST_NAME, EVIDENCE_HINT, files), files)
+        raise EvidenceError(f"there is no evidence in {shown}: no {MANIFEST_NAME}", hint=hint)
 
     return read_evidence_set(files, place)
 
@@ -123,7 +132,8 @@ def open_kept_package(files: Files, path: Path) -> KeptEvidence:
     """Return the evidence in a package; raise `EvidenceError` for anything else."""
     shown = safe_line(str(path))
     if not files.exists(path) or files.is_folder(path):
-        raise EvidenceError(f"there is no package at {shown}", hint=PACKAGE_HINT)
+        hint = hint_beside(path, PACKAGE_HINT, files)
+        raise EvidenceError(f"there is no package at {shown}", hint=hint)
     return open_kept_evidence(files, path)
 
 

@@ -88,6 +88,7 @@ class Rollback(Document):
     identity: str = ""
     repository: str = ""
     base_branch: str = ""
+    base_commit: str = ""
     config: str
     package: str
     reference: str = ""

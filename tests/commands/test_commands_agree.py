@@ -19,6 +19,12 @@ def words(ended: Ended) -> str:
     return " ".join((ended.out + ended.err).split())
 
 
+def trusted(run: Run) -> tuple[str, ...]:
+    """What `verify` asks for: a new trust file beside the project, and any commit."""
+    assert run("keys", "generate", "--out", "../keys").code == 0
+    return "--trusted-keys", "../keys/trusted-keys.json", "--commit", "a" * 40
+
+
 @pytest.fixture
 def prepared(project: Project, tmp_path: Path) -> Project:
     """A project that trains on what a command makes of declared data."""
@@ -97,7 +103,43 @@ def test_runs_that_differ_are_compared_with_no_baseline(project: Project, run: R
     assert run("gate", "-q").code == 1
     told = "nothing was compared with the baseline of commit "
     assert told in words(run("audit", "--package", PACKAGE))
+    unsealed = words(run("verify", PACKAGE, *trusted(run)))
+    assert "The gate seals only a pass, and only if it is given a key" in unsealed
     again = run("reproduce", PACKAGE, "--unsealed")
     assert "First difference between the runs here: " in words(again)
     assert "with the package as the baseline" not in words(again)
     assert json.loads(run("diagnose", PACKAGE, "--json").out)["outcome"] == "nondeterministic"
+
+
+def test_after_a_call_that_kept_nothing_its_verdict_is_named(project: Project, run: Run) -> None:
+    project.play(exit=1)
+    assert run("gate", "-q").code == 3
+    for verb in (
+        ("diagnose", "repro-gate-out"),
+        ("diagnose", "repro-gate-out/evidence"),
+        ("diagnose", PACKAGE),
+        ("audit", "--package", PACKAGE),
+        ("reproduce", PACKAGE, "--unsealed"),
+        ("verify", PACKAGE, *trusted(run)),
+    ):
+        ended = run(*verb)
+        assert ended.code == 3, verb
+        assert "a call that fails or trains nothing does: its verdict.json says why." in words(
+            ended
+        ), (verb, words(ended))
+
+
+def test_verify_and_rollback_say_alike_what_a_pass_was_judged_for(
+    project: Project, run: Run
+) -> None:
+    record(project, run)
+    base = project.commit()
+    trust = trusted(run)[:2]
+    head = project.commit()
+    key = ("--signing-key", "../keys/signing-key.pem")
+    assert run("gate", "-q", "--base", base, "--out", "../sealed/out", *key).code == 0
+    for verb in (
+        ("verify", "../sealed/out/package.tar", *trust, "--commit", head),
+        ("rollback", "--packages", "../sealed", *trust),
+    ):
+        assert f" judged for a base commit, at {base}" in words(run(*verb)), verb

@@ -112,7 +112,7 @@ def test_the_document_is_read_back_and_has_a_schema(tmp_path: Path, run: Run) ->
     ("words", "message"),
     [
         (("nowhere",), "error: {here}/nowhere is not a folder"),
-        (("--package", "nowhere"), "error: reading nowhere failed: No such file"),
+        (("--package", "nowhere"), "error: there is no package at nowhere"),
         (("--commit", "x"), "error: --trusted-keys and --commit are for a package"),
         (("a", "--package", "b"), "error: audit takes a folder or --package, not both"),
         (("--package", "b", "--commit", "x"), "error: a seal is checked with a trust file and"),

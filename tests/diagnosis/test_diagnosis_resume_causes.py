@@ -199,6 +199,18 @@ def test_the_one_thing_that_is_missing_is_named(lack: Lack, kind: Kind, sentence
     assert (cause.kind, cause.sentence) == (kind, sentence)
 
 
+def test_kept_evidence_whose_values_are_in_another_order_gives_the_same_words() -> None:
+    lack = Lack(boundary={"digests": {WEIGHT: HELD[WEIGHT]}})
+    before = interrupted(AT)
+    turned = boundary(AT, digests=dict(reversed(HELD.items())))
+    other = before.model_copy(update={"boundaries": (turned,)})
+    after = resumed(AT, lack)
+    compared = compare_resumed(whole(), after, AT, EXACT)
+    said, again = (causes_of(whole(), run, after, compared, AT) for run in (before, other))
+    assert said == again
+    assert said[0].sentence.endswith("(exp_avg) and the second moment (exp_avg_sq) are missing")
+
+
 def test_two_that_are_missing_are_both_named_in_the_order_of_their_effect() -> None:
     lack = Lack(rate=rate(1), fingerprints={"random.numpy": digest("random.numpy", 1)})
     causes = _causes(lack)
