@@ -44,7 +44,7 @@ from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.diagnose import Retold, equal_words, kept_diagnosis
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.imported_evidence import refuse_missing
-from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
+from gate.pipelines.kept_evidence import open_kept_evidence, read_kept_baseline
 from gate.pipelines.packed_diagnosis import diagnose_again
 from gate.report.brief import brief_of, cause_words
 from gate.report.context import diagnosis_section
@@ -93,7 +93,9 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
     return Group(*parts)
 
 
-KEPT: Final[RecordForm[KeptEvidence]] = RecordForm(KeptEvidence)
+# the diagnosis, when its evidence was made, and whether that is a package
+DiagnosedAgain = tuple[Retold, str, bool]
+DIAGNOSED: Final[RecordForm[DiagnosedAgain]] = RecordForm(DiagnosedAgain)
 
 
 def run_command(
@@ -173,19 +175,19 @@ def diagnose_command(
     Example: repro-gate diagnose repro-gate-out/evidence
     """
 
-    def look() -> KeptEvidence:
+    def look() -> DiagnosedAgain:
         kept = open_kept_evidence(FILES, evidence)
-        if baseline is None:
-            return kept
-        return replace(kept, baseline=read_kept_baseline(FILES, baseline))
+        if baseline is not None:
+            kept = replace(kept, baseline=read_kept_baseline(FILES, baseline))
+        # here as well: to judge is to compare numbers that a stranger wrote
+        return diagnose_again(kept), kept.evidence.created_at, kept.package
 
-    kept = read_apart(
-        KEPT,
+    diagnosis, created_at, package = read_apart(
+        DIAGNOSED,
         look,
         what=safe_line(str(evidence)),
         seconds=reading_seconds(evidence),
         answer_bytes=LARGE_ANSWER_BYTES,
     )
-    diagnosis = diagnose_again(kept)
-    document = kept_diagnosis(diagnosis, kept.evidence.created_at)
-    show(document, diagnosis_view(diagnosis, package=kept.package), as_json=as_json)
+    document = kept_diagnosis(diagnosis, created_at)
+    show(document, diagnosis_view(diagnosis, package=package), as_json=as_json)
