@@ -20,6 +20,7 @@ _EACH_STEP_UNTIL: Final = 20
 _MAX_GROUPS: Final = 100
 _MAX_SETTINGS: Final = 500
 _MAX_NAME: Final = 80
+_OWN_NUMBERS: Final = frozenset((bool, int, float, torch.Tensor))
 _NAME_SIGNS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 
 
@@ -75,7 +76,9 @@ def _words(name: str, value: object) -> Iterator[tuple[str, str]]:
 
 def _word(value: object) -> str | None:
     """Return a number of exactly these types; a class of the script's may run code when read."""
-    value = _plain(value)
+    # asked for each setting at each step, and nearly all are numbers of Python's
+    if type(value) not in _OWN_NUMBERS:
+        value = _plain(value)
     if type(value) is torch.Tensor and value.device.type == "cpu" and not value.dim():
         narrow = value.dtype == torch.float32
         value = value.item()

@@ -90,27 +90,40 @@ def _shown(file: str) -> str:
     return shown_file(file)
 
 
-@functools.lru_cache(MAX_LINES)
-def _one_line_functions(code: CodeType) -> frozenset[int]:
-    """Return the lines on which code only defines a function whose body is on the same line.
+class _OneLineFunctions:
+    """The lines on which code only defines a function whose body is on the same line.
 
     Such a line runs twice: where the function is defined, and in the function itself. Only the
     second shows that the body ran. A lambda is used where it is written, so its line counts.
     """
-    return frozenset(
-        body.co_firstlineno
-        for body in code.co_consts
-        if isinstance(body, type(code))
-        and not body.co_name.startswith("<")
-        and {line for _, _, line in body.co_lines() if line} == {body.co_firstlineno}
-    )
+
+    def __init__(self) -> None:
+        # By identity, with the code so that its id stays its own: the hash of a code object is
+        # computed from all its byte code each time, and this is asked at every line that runs.
+        self._known: dict[int, tuple[CodeType, frozenset[int]]] = {}
+
+    def __call__(self, code: CodeType) -> frozenset[int]:
+        known = self._known.get(id(code))
+        if known is None:
+            known = self._known[id(code)] = code, self._lines(code)
+        return known[1]
+
+    @staticmethod
+    def _lines(code: CodeType) -> frozenset[int]:
+        return frozenset(
+            body.co_firstlineno
+            for body in code.co_consts
+            if isinstance(body, type(code))
+            and not body.co_name.startswith("<")
+            and {line for _, _, line in body.co_lines() if line} == {body.co_firstlineno}
+        )
 
 
 def _monitor(on_line: OnLine) -> None:
     """Call back once for each line; afterwards the line costs nothing."""
     if sys.version_info >= (3, 12):
         # local names: when the process ends, the module's globals may be gone before `ran` is
-        monitoring, name_of, only_defined = sys.monitoring, _users_name, _one_line_functions
+        monitoring, name_of, only_defined = sys.monitoring, _users_name, _OneLineFunctions()
 
         def ran(code: CodeType, line: int) -> Any:
             if (name := name_of(code.co_filename)) and line not in only_defined(code):
@@ -141,7 +154,7 @@ _entered_code: Any = None
 
 
 def _trace(on_line: OnLine) -> None:
-    name_of, only_defined = _users_name, _one_line_functions  # as above
+    name_of, only_defined = _users_name, _OneLineFunctions()  # as above
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
         code, line = frame.f_code, frame.f_lineno
