@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.system.git.changes import MAX_LINE_CHARACTERS, ChangedLines
+from gate.system.git.changes import MAX_LINE_CHARACTERS, Change, ChangedLines
 
 PYTHON: Final = ".py"
 # Their comments begin with a number sign, at the start of a line or after a blank.
@@ -26,16 +26,19 @@ IMPORT: Final = re.compile(
     re.ASCII,
 )
 DOCSTRING: Final = re.compile(r'\s*+"""(?:[^"\\]|\\.)*+"""')
+# The comment that says how Python has to decode the file (PEP 263).
+ENCODING: Final = re.compile(r"coding[:=]")
 STANDARD: Final = sys.stdlib_module_names
 # Importing these earlier or later draws no random number and sets nothing that a training uses.
 IN_ANY_ORDER: Final = STANDARD | {"numpy", "torch", "torchvision", "tqdm", "yaml"}
 
 
-def without_inert(hunks: Iterable[ChangedLines]) -> tuple[ChangedLines, ...]:
-    """Return the hunks that may change what a program does, in their order."""
-    kept = [hunk for hunk in hunks if not _same_code(hunk)]
-    reordered = _reordered_imports(kept)
-    return tuple(hunk for hunk in kept if hunk not in reordered)
+def without_inert(change: Change) -> Change:
+    """Return the change with only the hunks that may change what a program does."""
+    kept = [hunk for hunk in change.hunks if not _same_code(hunk)]
+    reordered = frozenset(_reordered_imports(kept))
+    hunks = tuple(hunk for hunk in kept if hunk not in reordered)
+    return change.model_copy(update={"hunks": hunks})
 
 
 def _is_whole(hunk: ChangedLines) -> bool:
@@ -65,16 +68,18 @@ def _without_comment(line: str) -> str:
     code = match[0] if match else ""
     rest = line[len(code) :]
     commented = rest.startswith("#") and (not code or code[-1].isspace())
+    if ENCODING.search(rest):
+        return line
     return code.rstrip() if not rest or commented else line
 
 
-def _reordered_imports(hunks: Iterable[ChangedLines]) -> list[ChangedLines]:
-    """Return the hunks of files that only reorder imports, or that import a standard module."""
+def _reordered_imports(hunks: Iterable[ChangedLines]) -> Iterator[ChangedLines]:
+    """Yield the hunks of files that only reorder imports, or that import a standard module."""
     by_file: dict[str, list[ChangedLines]] = {}
     for hunk in hunks:
         if hunk.file.endswith(PYTHON) and _is_whole(hunk) and _only_imports(hunk):
             by_file.setdefault(hunk.file, []).append(hunk)
-    return [hunk for own in by_file.values() if _is_reordering(own) for hunk in own]
+    return (hunk for own in by_file.values() if _is_reordering(own) for hunk in own)
 
 
 def _only_imports(hunk: ChangedLines) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.checkpoint.parts import compiled
+from gate.diagnosis.inert_changes import without_inert
 from gate.errors import RepositoryError, RunError, SettingsError, StorageError
 from gate.package.seal_files import PACKAGE, seal_paths
 from gate.pipelines.adapters import Adapters
@@ -231,7 +232,9 @@ def clear_out(out: Path, files: Files) -> None:
 
 
 def lines_of_the_change(request: GateRequest, git: Git) -> Change | None:
-    """Return the changed lines between base and head; None without a base, or if git fails.
+    """Return the changed lines between base and head that a program can notice.
+
+    None without a base, or if git fails.
 
     Call it before any training.
     """
@@ -239,6 +242,6 @@ def lines_of_the_change(request: GateRequest, git: Git) -> Change | None:
         return None
     try:
         head = request.commit or git.resolve("HEAD")
-        return git.changed_lines(request.base_commit, head)
+        return without_inert(git.changed_lines(request.base_commit, head))
     except RepositoryError:
         return None

@@ -20,7 +20,6 @@ from gate.system.git.changes import (
     ChangedLines,
 )
 from gate.system.git.command import GitCommand
-from gate.system.git.inert_changes import without_inert
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_LINE: Final = 64 * 1024
@@ -40,7 +39,7 @@ ARGUMENTS: Final = (
 
 
 def changed_lines(git: GitCommand, before: str, after: str) -> Change:
-    """Return the hunks between two full hashes, at most `MAX_CHANGES`, without inert ones.
+    """Return the hunks between two full hashes, at most `MAX_CHANGES`.
 
     A file whose name git quotes is left out, and the result is then not complete. Raises
     `RepositoryError` for commits that are not in this clone.
@@ -52,7 +51,7 @@ def changed_lines(git: GitCommand, before: str, after: str) -> Change:
             if len(reader.parsed) >= MAX_CHANGES:
                 break
         complete = lines.ended and not reader.unnamed
-        return Change(hunks=without_inert(reader.hunks()), complete=complete)
+        return Change(hunks=tuple(reader.hunks()), complete=complete)
 
 
 class _Lines:
