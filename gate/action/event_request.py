@@ -17,7 +17,7 @@ from gate.pipelines.reading import (
     RootChangesQuestion,
     SettingsChangesQuestion,
 )
-from gate.pipelines.settings_file import MOST_NAMED
+from gate.pipelines.settings_file import settings_in
 from gate.settings.event import ActionContext, ActionInputs
 from gate.settings.gate_settings import FILE_NAME
 from gate.settings.load import MINIMAL_FILE, parse_settings
@@ -28,7 +28,7 @@ from gate.text.untrusted_text import safe_line
 from gate.verdict.history import HISTORY_BRANCH, History, history_file
 from gate.verdict.request import GateRequest
 
-OTHER_SUFFIX: Final = {".yml": ".yaml", ".yaml": ".yml"}
+LOOK_ALIKE: Final = {".yml": ".yaml", ".yaml": ".yml"}
 
 
 def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapters) -> GateRequest:
@@ -107,16 +107,16 @@ def _settings_of_head(git: Git, head: str, path: str) -> bytes:
 
 def _other_settings(git: Git, head: str, path: Path) -> str:
     """Return a hint with the settings files that the commit has instead, else a minimal file."""
-    look_alike = path.with_suffix(OTHER_SUFFIX.get(path.suffix, path.suffix)).as_posix()
+    look_alike = path.with_suffix(LOOK_ALIKE.get(path.suffix, path.suffix)).as_posix()
     if look_alike != path.as_posix() and git.read_file(head, look_alike) is not None:
         existing, configured = safe_line(look_alike), safe_line(path.as_posix())
         return (
             f"Rename it: git mv {existing} {configured}. Or set the action's input: "
             f"config: {existing}"
         )
-    others = sorted(name for name in git.visible_files() if Path(name).name == FILE_NAME)
+    others = settings_in(git, git.top_level())
     if others:
-        shown = ", or config: ".join(map(safe_line, others[:MOST_NAMED]))
+        shown = ", or config: ".join(map(safe_line, others))
         return f"This repository has others. Set the action's input: config: {shown}"
     return f"Create one; a minimal file:\n{MINIMAL_FILE}"
 

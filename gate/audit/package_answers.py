@@ -26,12 +26,11 @@ from gate.audit.items import (
     unknown,
     weakened,
 )
-from gate.data.data_sets import DataSet
+from gate.data.data_sets import REPEAT_PREPROCESSING, DataSet, unrepeated_data
 from gate.evidence.context_documents import ProcessSeeds
 from gate.evidence.observations import OverrideKind
 from gate.system.version import VERSION
 from gate.text.phrases import count
-from gate.verdict.reasons import unrepeated_data
 from gate.verdict.verdict import (
     FAULT,
     Answer,
@@ -188,8 +187,7 @@ def _repeat(facts: PackageFacts) -> AuditItem:
             code,
             unrepeated_data(verdict.unrepeated),
             risk="The number depends on which of its outputs a training was given.",
-            remedy="Seed its random draws, sort what it lists, and write no time and no path into "
-            "its output. Then run the gate again.",
+            remedy=f"{REPEAT_PREPROCESSING} Then run the gate again.",
             command=RUN,
         )
     if verdict.answers.repeat is Answer.EQUAL:

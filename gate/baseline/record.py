@@ -15,7 +15,7 @@ from gate.comparison.differences import (
     NotFinite,
 )
 from gate.comparison.measurements import CostDocument, KnobState
-from gate.data.data_sets import move_sentence, same_data
+from gate.data.data_sets import REPEAT_PREPROCESSING, same_data, unrepeated_data
 from gate.errors import BaselineError
 from gate.evidence.configuration import configuration_of
 from gate.evidence.run_evidence import EvidenceSet
@@ -62,11 +62,7 @@ def propose_entry(
         )
     if evidence.unrepeated is not None:
         raise BaselineError(
-            "not recorded: the preprocessing is not repeatable: two runs of "
-            f"{evidence.unrepeated.command} wrote different data "
-            f"({move_sentence(evidence.unrepeated.move)})",
-            hint="Seed its random draws, sort what it lists, and write no time and no path into "
-            "its output.",
+            f"not recorded: {unrepeated_data(evidence.unrepeated)}", hint=REPEAT_PREPROCESSING
         )
     if evidence.changed_files:
         raise BaselineError(

@@ -170,7 +170,7 @@ def diagnose_command(
 ) -> None:
     """Repeat the diagnosis of kept evidence.
 
-    Offline: nothing is trained or judged, and no seal is checked. Says what the evidence lacks.
+    Offline: nothing is trained, and no seal is checked. Says what the evidence lacks.
 
     Example: repro-gate diagnose repro-gate-out/evidence
     """

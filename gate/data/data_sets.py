@@ -124,6 +124,11 @@ class DataMove(Document):
 DataMoves = Annotated[tuple[DataMove, ...], Field(max_length=2 * (MAX_SOURCES + 1))]
 
 
+REPEAT_PREPROCESSING: Final = (
+    "Seed its random draws, sort what it lists, and write no time and no path into its output."
+)
+
+
 class UnrepeatedData(Document):
     """Output of the preprocessing command that differed between its two runs.
 
@@ -187,6 +192,15 @@ class DataPointer(Document):
 
 MAX_POINTERS: Final = 20_000
 DataPointers = Annotated[tuple[DataPointer, ...], Field(max_length=MAX_POINTERS)]
+
+
+def unrepeated_data(data: UnrepeatedData) -> str:
+    """Return what the preprocessing command wrote differently the second time."""
+    where = f", {data.where}" if data.where else ""
+    return (
+        f"the preprocessing is not repeatable: two runs of {data.command} wrote different data "
+        f"({move_sentence(data.move)}{where})"
+    )
 
 
 def move_sentence(move: DataMove) -> str:

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from gate.comparison.checks import first_not_finite
 from gate.comparison.compare import compare_results, distinct_results, equal_results, missed_share
+from gate.data.data_sets import unrepeated_data
 from gate.errors import CommitError, EvidenceError, RunError, SettingsError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.pipelines.adapters import Adapters
@@ -33,7 +34,6 @@ from gate.text.phrases import count
 from gate.training.runs import Commit
 from gate.verdict.blind_spots import RARE
 from gate.verdict.facts import answer_of
-from gate.verdict.reasons import unrepeated_data
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Answer
 

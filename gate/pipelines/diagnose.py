@@ -1,4 +1,4 @@
-"""Diagnoses kept evidence again, without a training and without judging.
+"""Diagnoses kept evidence again, without a training and without settings to judge by.
 
 The questions are those of a gate call, in its order. Did the preprocessing repeat? Do runs of the
 commit differ? Does a resumed run? Does the commit differ from the base commit that ran beside it?
@@ -18,7 +18,7 @@ from gate.baseline.select import select_entry
 from gate.comparison.compare import compare_results, runs_of_the_same_work
 from gate.comparison.data_moves import data_moves
 from gate.comparison.differences import BASELINE_SIDE, Comparison
-from gate.data.data_sets import brings_data, same_data
+from gate.data.data_sets import brings_data, same_data, unrepeated_data
 from gate.diagnosis.diagnosis import Diagnosis, ResumeResult
 from gate.diagnosis.resume_causes import diagnose_resume
 from gate.errors import EvidenceError
@@ -35,7 +35,6 @@ from gate.text.document import Document
 from gate.text.json_text import canonical_json
 from gate.training.runs import Commit, RunMode
 from gate.verdict.facts import Decision
-from gate.verdict.reasons import unrepeated_data
 from gate.verdict.resume_verdict import resume_fails, start_differs
 from gate.verdict.verdict import Outcome, Verdict
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gate.comparison.data_moves import data_moves
 from gate.data.data_digests import DataStore, data_set
-from gate.data.data_sets import DataSet, UnrepeatedData
+from gate.data.data_sets import DataSet, UnrepeatedData, unrepeated_data
 from gate.data.declared import CopiedFile, FetchedData, Listing
 from gate.errors import RunError, StorageError
 from gate.pipelines.adapters import Adapters
@@ -16,7 +16,6 @@ from gate.settings.data import DataKind, PreprocessSettings, Verify
 from gate.settings.gate_settings import GateSettings
 from gate.training.launch import Launcher, run_folders
 from gate.training.runs import Commit, PlannedRun, RunMode, Snapshot
-from gate.verdict.reasons import unrepeated_data
 from gate.verdict.request import GateRequest
 
 MAX_COMMAND = 200

@@ -12,7 +12,7 @@ from typing import Final
 from gate.errors import RepositoryError, SettingsError, StorageError
 from gate.settings.gate_settings import FILE_NAME
 from gate.system.files.port import Files
-from gate.system.git.repository import GitRepository
+from gate.system.git.repository import Git, GitRepository
 from gate.text.untrusted_text import safe_line
 
 MAX_SETTINGS_BYTES: Final = 256 * 1024
@@ -115,17 +115,23 @@ def _refuse_look_alike(folder: Path) -> None:
         )
 
 
-def _others(start: Path, top: Path) -> str:
-    """Return a hint with the settings files elsewhere in the repository; empty without any."""
+def settings_in(git: Git, top: Path) -> list[str]:
+    """Return the first settings files of a work tree, by name, `MOST_NAMED` of them at most."""
     names = list[str]()
     with suppress(RepositoryError):
         names = [
             name
-            for name in GitRepository(top).visible_files()
+            for name in git.visible_files()
             if Path(name).name == FILE_NAME and (top / name).is_file()
         ]
+    return sorted(names)[:MOST_NAMED]
+
+
+def _others(start: Path, top: Path) -> str:
+    """Return a hint with the settings files elsewhere in the repository; empty without any."""
+    names = settings_in(GitRepository(top), top)
     if not names:
         return ""
     back = Path(os.path.relpath(top.resolve(), start.resolve()))
-    shown = [shlex.quote(safe_line(str(back / name))) for name in sorted(names)[:MOST_NAMED]]
+    shown = [shlex.quote(safe_line(str(back / name))) for name in names]
     return f"This repository has others. Name one: --config {', or '.join(shown)}"

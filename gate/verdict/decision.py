@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gate.comparison.differences import Comparison
+from gate.data.data_sets import unrepeated_data
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Quarantine, ReachedLevel
 from gate.verdict import reached_level, reasons
@@ -120,7 +121,7 @@ def _by_itself(facts: Facts) -> Decision | None:
     # All trainings got the output of the second preprocessing run. That they agree does not show
     # that preprocessing repeats.
     if facts.unrepeated is not None:
-        return failed(Outcome.NONDETERMINISTIC, reasons.unrepeated_data(facts.unrepeated))
+        return failed(Outcome.NONDETERMINISTIC, unrepeated_data(facts.unrepeated))
     if facts.one_run is None and not facts.repeat.numerically_equal:
         return failed(Outcome.NONDETERMINISTIC, _runs_differ(facts), facts.repeat)
     # Two runs miss a fault that strikes one run in ten four times out of five. Every other run that

@@ -10,6 +10,7 @@ from typing import Final
 
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.comparison.differences import NotFinite, OtherSetting
+from gate.data.data_sets import REPEAT_PREPROCESSING
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.killed_saves import WRITE_BESIDE
 from gate.errors import (
@@ -37,10 +38,6 @@ LOOK_AT_ENTRY = (
     "the last digits."
 )
 OTHER_THRESHOLD = "If intended: change policy.thresholds in a separate pull request."
-REPEAT_PREPROCESSING = (
-    "Seed its random draws, sort what it lists, and write no time and no path into its output. "
-    "The trainings are judged after that."
-)
 ANOTHER_RESULT = "The result differs from the baseline: merge only if that is intended."
 INTENDED, UNINTENDED = "If intended", "If unintended"
 TYPED_DIGITS = 8
@@ -157,7 +154,7 @@ def where_provisional(
 
 def where_preprocessing_differs() -> tuple[NextStep, ...]:
     """Return the step where preprocessing wrote different data the second time."""
-    return (_step(REPEAT_PREPROCESSING),)
+    return (_step(f"{REPEAT_PREPROCESSING} The trainings are judged after that."),)
 
 
 def where_settings_differ(

@@ -26,7 +26,7 @@ from gate.comparison.differences import (
     ThresholdResult,
     without_rank,
 )
-from gate.data.data_sets import DataMoves, UnrepeatedData, move_sentence
+from gate.data.data_sets import DataMoves, move_sentence
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import BY_CLAIM, DATA
 from gate.evidence.trace import Claim, Phase, TraceFinding
@@ -500,15 +500,6 @@ def moved_data_reason(moves: DataMoves, *, by_change: bool) -> str:
     named = "; ".join(move_sentence(move) for move in moves[:SHOWN_CHANGES])
     whose = "the change selects other data" if by_change else "the declared data moved"
     return f"{whose} ({named}{more})"
-
-
-def unrepeated_data(data: UnrepeatedData) -> str:
-    """Return what the preprocessing command wrote differently the second time."""
-    where = f", {data.where}" if data.where else ""
-    return (
-        f"the preprocessing is not repeatable: two runs of {data.command} wrote different data "
-        f"({move_sentence(data.move)}{where})"
-    )
 
 
 def dependency_drift(base: Comparison, *, alone: bool) -> str:
