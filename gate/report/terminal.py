@@ -75,11 +75,12 @@ def next_text(verdict: Verdict, links: ReportLinks) -> str:
 
 
 def change_lines(change: ShownLines | None) -> list[RenderableType]:
-    """Return the changed lines, indented; a long line is cut, not wrapped."""
+    """Return the changed lines, indented; a long line is wrapped, because its end may differ."""
     if change is None:
         return []
     lines = (
-        Text(f"  {line}", overflow="ellipsis", no_wrap=True) for line in output_lines(change.lines)
+        Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False)
+        for line in output_lines(change.lines)
     )
     return [Sentence(clean(change.caption)), *lines]
 

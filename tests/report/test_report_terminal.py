@@ -17,8 +17,8 @@ from rich.console import Console
 
 from gate.publishing.artifact import PublishedPackage
 from gate.report.assembly import ReportLinks
-from gate.report.layout import Cell, Section, table_of
-from gate.report.terminal import next_text, quiet_line, verdict_view
+from gate.report.layout import Cell, Section, ShownLines, table_of
+from gate.report.terminal import change_lines, next_text, quiet_line, verdict_view
 from gate.report.terminal_lines import section_view
 from gate.verdict.verdict import NextStep, Verdict
 
@@ -90,6 +90,17 @@ def test_a_command_is_never_broken_where_a_line_end_would_change_it() -> None:
 )
 def test_the_colour_follows_the_verdict(verdict: Verdict, colour: str) -> None:
     assert shown(verdict, colour=True).startswith(f"\x1b[1;{colour}m")
+
+
+def test_the_end_of_a_long_changed_line_is_shown() -> None:
+    lines = ("@@ train.py:16 @@", f"-{'x' * 100} ** 0.75", f"+{'x' * 100} ** 0.5")
+    out = io.StringIO()
+    console = Console(file=out, width=80)
+    console.print(*change_lines(ShownLines(caption="All that changes:", lines=lines)), sep="\n")
+    text = out.getvalue()
+    assert "** 0.75" in text
+    assert "** 0.5 " in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_a_long_command_is_continued_as_a_shell_reads_it() -> None:

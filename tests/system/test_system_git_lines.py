@@ -86,6 +86,25 @@ def test_only_the_first_lines_of_a_long_hunk_are_kept(project: Repository) -> No
     assert (len(hunk.after), hunk.new, len(hunk.after[0])) == (6, 50, 200)
 
 
+def test_two_long_lines_are_cut_around_what_differs(project: Repository) -> None:
+    long = "names = [" + ", ".join(f"'{number:04}'" for number in range(200)) + "]"
+    changed("line 5", long, project)
+    changed("'0150'", "'0xxx'", project)
+    (hunk,) = change_of(project).hunks
+    (before,), (after,) = hunk.before, hunk.after
+    assert "'0149', '0150', '0151'" in before
+    assert "'0149', '0xxx', '0151'" in after
+    assert len(before) == len(after) == 200
+    assert before[0] == after[0] == "…"
+
+
+def test_a_long_line_without_an_equal_start_is_cut_at_its_end(project: Repository) -> None:
+    changed("line 5", "a" * 300, project)
+    changed("a" * 300, "b" + "a" * 300, project)
+    (hunk,) = change_of(project).hunks
+    assert (hunk.before, hunk.after) == (("a" * 200,), ("b" + "a" * 199,))
+
+
 def test_the_text_of_all_hunks_is_bounded(project: Repository) -> None:
     for number in range(120):
         project.write(f"many/{number:03}.txt", f"{'y' * 190}\n" * 6)

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, repeat, takewhile
 from typing import IO, Final
 
 from gate.system.git.changes import (
@@ -24,6 +25,11 @@ from gate.system.git.command import GitCommand
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_LINE: Final = 64 * 1024
 MAX_NAME: Final = 300
+# of a line, to find where it differs from the line that it replaces
+MAX_COMPARED_BYTES: Final = 4096
+# characters that two cut lines share, shown before the difference
+SHOWN_BEFORE: Final = 40
+LEFT_OUT: Final = "…"
 # for all hunks together; the hunks after it are reported without their lines
 MAX_TEXT_BYTES: Final = 64 * 1024
 HUNK: Final = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", re.ASCII)
@@ -134,9 +140,8 @@ class _Reader:
             return
         side = self._hunk.before if line[:1] == b"-" else self._hunk.after
         if len(side) < MAX_SHOWN_LINES:
-            text = line[1 : 4 * MAX_LINE_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "replace")
-            text = text[:MAX_LINE_CHARACTERS]
-            self._text_left -= len(text) + 1
+            text = line[1:MAX_COMPARED_BYTES].rstrip(b"\r\n").decode("utf-8", "replace")
+            self._text_left -= min(len(text), MAX_LINE_CHARACTERS) + 1
             side.append(text)
 
     def hunks(self) -> Iterator[ChangedLines]:
@@ -148,9 +153,30 @@ class _Reader:
                 last=max(hunk.first, hunk.first + hunk.new - 1),
                 removed=bool(hunk.gone) and not hunk.new,
                 gone=hunk.gone,
-                before=tuple(hunk.before),
-                after=tuple(hunk.after),
+                before=_shown_lines(hunk.before, hunk.after),
+                after=_shown_lines(hunk.after, hunk.before),
             )
+
+
+def _shown_lines(side: list[str], other: list[str]) -> tuple[str, ...]:
+    pairs = zip(side, chain(other, repeat(None)), strict=False)
+    return tuple(_shown_line(line, pair) for line, pair in pairs)
+
+
+def _shown_line(line: str, pair: str | None) -> str:
+    """Return at most `MAX_LINE_CHARACTERS` of a line, from its start or around its difference.
+
+    A cut at the end alone would show two long lines as equal that differ behind it.
+    """
+    if len(line) <= MAX_LINE_CHARACTERS:
+        return line
+    both = zip(line, pair or "", strict=False)
+    same = sum(1 for _ in takewhile(lambda characters: len(set(characters)) == 1, both))
+    if same < MAX_LINE_CHARACTERS - SHOWN_BEFORE:
+        return line[:MAX_LINE_CHARACTERS]
+    # The part is as long as a cut line always is, so that nobody takes it for a whole one.
+    begin = min(same - SHOWN_BEFORE, len(line) - MAX_LINE_CHARACTERS) + len(LEFT_OUT)
+    return f"{LEFT_OUT}{line[begin : begin + MAX_LINE_CHARACTERS - len(LEFT_OUT)]}"
 
 
 def _name(raw: bytes) -> str:
