@@ -26,6 +26,7 @@ from gate.evidence.metric_series import (
     file_metrics,
     harness_series,
     output_metrics,
+    pattern_of_a_printed_number,
     printed_numbers,
     step_series,
 )
@@ -112,7 +113,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     series = (*_harness_metrics(files, out, ranks[0]), *script.series)
     return RunEvidence(
         run=run,
-        metrics=_metrics(series, required=not run.partial),
+        metrics=_metrics(series, output, required=not run.partial),
         steps=step_digests(ranks),
         given=step_given(ranks[0]),
         timings=step_timings(ranks[0]),
@@ -376,17 +377,21 @@ def _told_of_the_stop(
     )
 
 
-def _metrics(series: tuple[MetricSeries, ...], *, required: bool) -> tuple[MetricSeries, ...]:
+def _metrics(
+    series: tuple[MetricSeries, ...], output: bytes, *, required: bool
+) -> tuple[MetricSeries, ...]:
     """Return all series sorted by name.
 
     Raises `EvidenceError` if metrics are `required` and there are none, because nothing could be
-    compared then (T4).
+    compared then (T4). Its hint has a pattern for a number that is in the `output`.
     """
     if required and not series:
+        pattern = pattern_of_a_printed_number(output)
         raise OutputError(
             "the run has no metric: no loss was recorded and none was logged",
             hint="Call backward() on a scalar loss between the steps, or name a source of metrics: "
-            "train.metrics.file, or train.metrics.stdout_pattern for printed numbers.",
+            "train.metrics.file, or train.metrics.stdout_pattern for printed numbers"
+            + (f". For what this script prints: stdout_pattern: '{pattern}'" if pattern else "."),
         )
     # The order in which the gate reads sources must not show in a document, so sort by name.
     return tuple(sorted(series, key=lambda item: item.name))

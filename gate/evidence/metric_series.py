@@ -453,9 +453,10 @@ PRINTED: Final = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w./-]{0,39})[ \t]{0,3}[=:][ \t]{0,3}[-+]?\d{1,20}\.\d{1,20}"
     r"(?:[eE][-+]?\d{1,3})?(?![\w.])"
 )
+LOSS: Final = re.compile(r"(?i)(?:train[._/-]?)?loss")
 # Names of progress and speed, which differ in every run, and the loss, which the harness records.
 PROGRESS: Final = re.compile(
-    r"(?i)(?:train[._/-]?)?loss|.*(?:epoch|step|iter|time|sec|speed|elapsed|eta|lr|rate|progress"
+    rf"{LOSS.pattern}|.*(?:epoch|step|iter|time|sec|speed|elapsed|eta|lr|rate|progress"
     r"|version|memory|mem|ms|[mg]i?b)s?"
 )
 MAX_PRINTED: Final = 5
@@ -480,6 +481,32 @@ def printed_numbers(output: bytes) -> tuple[PassedOver, ...]:
         PassedOver(source=MetricSource.STDOUT, name=name, why=WhyPassedOver.PRINTED)
         for name in [*names][:MAX_PRINTED]
     )
+
+
+def pattern_of_a_printed_number(output: bytes) -> str | None:
+    """Return a pattern for `train.metrics.stdout_pattern` that matches a number that was printed.
+
+    A loss comes before other numbers, and one that shows progress or speed is never taken. The
+    pattern has the name in one group and no other text of the script than this name.
+    """
+    best: str | None = None
+    for line in output.splitlines()[:MAX_OUTPUT_LINES]:
+        if len(line) > MAX_OUTPUT_LINE_BYTES or b"." not in line:
+            continue
+        for match in PRINTED.finditer(line.decode("utf-8", "replace")):
+            name = match[1]
+            if LOSS.fullmatch(name):
+                return _pattern(match)
+            if best is None and not PROGRESS.fullmatch(name):
+                best = _pattern(match)
+    return best
+
+
+def _pattern(match: re.Match[str]) -> str:
+    sign = ":" if ":" in match[0] else "="
+    group = re.sub(r"\W", "_", match[1], flags=re.ASCII)
+    # a loss may become NaN, which is a result too
+    return rf"{re.escape(match[1])}\s*{sign}\s*(?P<{group}>[-+.\deE]+|[-+]?(?:nan|inf))"
 
 
 def _add_match(collector: SeriesCollector, match: re.Match[str], number: int, matches: int) -> None:

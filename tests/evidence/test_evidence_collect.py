@@ -9,6 +9,7 @@ from harness_folder import HarnessFolder, exact, safetensors_bytes, step_line
 from gate.errors import EvidenceError
 from gate.evidence.capture import roots_fit
 from gate.evidence.collect import collect_run
+from gate.evidence.metric_series import output_metrics, pattern_of_a_printed_number
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import CheckpointExclusion, TrainSettings
 from gate.settings.train_sections import MetricsSettings
@@ -324,6 +325,39 @@ def test_a_run_without_any_metric_is_an_error(harness: HarnessFolder) -> None:
     error = refusal(harness)
     assert error.message == "the run has no metric: no loss was recorded and none was logged"
     assert "train.metrics.stdout_pattern for printed numbers" in error.hint
+
+
+PRINTED_LINES = {
+    "step=3 loss=1.0986": {"loss": 1.0986},
+    "acc: 0.50 (train loss: 2.5e-1)": {"loss": 0.25},
+    "lr=0.1 val/acc = -0.75": {"val_acc": -0.75},
+    "loss: 1.5\nloss: nan": {"loss": 1.5},
+}
+
+
+@pytest.mark.parametrize("line", PRINTED_LINES)
+def test_without_a_metric_the_hint_has_a_pattern_for_what_is_printed(line: str) -> None:
+    pattern = pattern_of_a_printed_number(line.encode())
+    assert pattern is not None
+    settings = MetricsSettings(stdout_pattern=pattern)
+    assert settings.stdout_pattern == pattern
+    read = output_metrics(pattern, line.encode())
+    assert {series.name: series.points[0].value for series in read.series} == {
+        f"stdout.{name}": value for name, value in PRINTED_LINES[line].items()
+    }
+
+
+def test_the_hint_of_a_run_without_a_metric_can_be_copied(harness: HarnessFolder) -> None:
+    harness.whole()
+    harness.steps(step_line(1, loss=None), step_line(2, loss=None))
+    assert refusal(harness, output=b"step 1 loss=0.5\n").hint.endswith(
+        r"For what this script prints: stdout_pattern: 'loss\s*=\s*(?P<loss>[-+.\deE]+|"
+        r"[-+]?(?:nan|inf))'"
+    )
+
+
+def test_no_pattern_is_proposed_for_progress_and_versions() -> None:
+    assert pattern_of_a_printed_number(b"torch 2.13.0 lr=0.5 time: 3.25 done") is None
 
 
 def test_a_missing_metrics_file_is_an_error(harness: HarnessFolder) -> None:
