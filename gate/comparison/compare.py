@@ -15,6 +15,8 @@ from gate.checkpoint.numbers import relative_distance
 from gate.comparison.differences import (
     Comparison,
     EnvironmentChange,
+    Event,
+    EventKind,
     FingerprintDifference,
     StepFault,
     StepFaultKind,
@@ -22,9 +24,11 @@ from gate.comparison.differences import (
     TensorDelta,
 )
 from gate.comparison.first_difference import (
+    Numbering,
     Recorded,
     first_events,
     first_ranks,
+    kind_of_metric,
     numbering_of_both,
     own_metrics,
     pairs_of,
@@ -187,12 +191,29 @@ def compare_results(
         steps_observed=counts[1],
         events=events,
         unrecorded_from=unrecorded_from(events, recorded),
+        loss_unrecorded=not all(
+            _records_the_loss(side.metrics, numbering, events) for side in (expected, observed)
+        ),
         fingerprints=fingerprints,
         compared_fingerprints=tuple(sorted(recorded)),
         optimizer_settings=compare_optimizer_settings(expected, observed, tensors),
         work=work,
         ranks_apart=apart if world > 1 else (),
         first_ranks=first_ranks(apart, world),
+    )
+
+
+def _records_the_loss(
+    metrics: tuple[MetricSeries, ...], numbering: Numbering, events: tuple[Event, ...]
+) -> bool:
+    """Return whether a loss is recorded in the step of the first event, or in any for a metric."""
+    losses = [series for series in metrics if kind_of_metric(series.name) is EventKind.LOSS]
+    if not events or events[0].step is None or events[0].kind is EventKind.METRIC:
+        return bool(losses)
+    return any(
+        numbering.step(series.name, own) == events[0].step
+        for series in losses
+        for own in series.points.steps
     )
 
 

@@ -362,6 +362,9 @@ class Comparison(Document):
 
     `unrecorded_from` is the step after the last one at which both sides have all fingerprints that
     precede the first divergence. The divergence may have begun there. None where none is missing.
+
+    `loss_unrecorded`: no sentence may say that the loss of the first divergence's step is equal,
+    since not both sides have one. A script that sets gradients without `backward` has none.
     """
 
     expected: str
@@ -378,6 +381,7 @@ class Comparison(Document):
     steps_observed: int
     events: tuple[Event, ...] = ()
     unrecorded_from: int | None = None
+    loss_unrecorded: bool = False
     fingerprints: tuple[FingerprintDifference, ...] = ()
     compared_fingerprints: tuple[str, ...] = ()
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()

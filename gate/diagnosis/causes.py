@@ -23,6 +23,7 @@ from gate.evidence.step_columns import LAST_WEIGHTS, PARAMETERS, optimizer_of
 MODEL = "model/"
 OF_AN_OPTIMIZER = "/optimizer/"
 LOSS = "the loss "
+LOSSES = "losses and "
 A_GENERATOR = "a random generator"
 GENERATORS = {
     "random.python": "Python's generator",
@@ -320,11 +321,17 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
         said = UNRECORDED.get(first.kind)
         sentence = cause.with_guess if said is None else said.format(step=first.step)
         return replace(cause, sentence=f"{sentence}{last_recorded(begin)}", guess="")
+    if comparison.loss_unrecorded and cause.sentence.startswith(LOSSES):
+        return replace(cause, sentence=cause.sentence.removeprefix(LOSSES))
     if first.step is None or not cause.sentence.startswith(LOSS):
         return cause
     # The report shows the difference of a metric beside this sentence, often of a later step.
     # Without its own step the sentence would seem to be about that number.
     of_step = cause.sentence.removeprefix(LOSS)
+    if comparison.loss_unrecorded and first.kind is not EventKind.LOSS:
+        return replace(
+            cause, sentence=f"in step {first.step} all that is recorded before {of_step}"
+        )
     return replace(cause, sentence=f"{LOSS}of step {first.step} {of_step}")
 
 

@@ -66,6 +66,24 @@ def test_parameters_after_an_equal_loss_point_at_the_backward_pass() -> None:
     assert (found.first_step, found.kind) == (2, "parameters")
 
 
+def test_no_sentence_speaks_of_a_loss_that_was_not_recorded() -> None:
+    (loss,) = evidence_of().metrics
+    (moved,) = evidence_of(values=(2.5, 9.0, 9.5)).metrics
+    printed = (loss.model_copy(update={"name": "stdout.loss"}),)
+    expected = evidence_of().model_copy(update={"metrics": printed})
+    weights = evidence_of(values=(2.5, 9.0, 9.5)).model_copy(update={"metrics": printed})
+    assert _diagnose(weights, expected).cause.startswith(
+        "in step 2 all that is recorded before is equal, but the updated parameters are not"
+    )
+    compared = compare_results(expected, weights, settings_of().compare, ("baseline", "strict-1"))
+    drift = diagnose_drift(compared)
+    assert drift is not None
+    assert drift.cause.startswith("in step 2 all that is recorded before equals the baseline's, ")
+    number = (moved.model_copy(update={"name": "stdout.loss"}),)
+    metric = _diagnose(expected.model_copy(update={"metrics": number}), expected)
+    assert metric.cause.startswith("weights are equal so far, but a metric that the script writes")
+
+
 def test_a_metric_of_the_script_alone_points_at_its_computation() -> None:
     (loss,) = evidence_of().metrics
     speed = loss.model_copy(update={"name": "file.speed"})
