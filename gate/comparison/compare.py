@@ -149,21 +149,17 @@ def compare_results(
     fingerprints, recorded = compare_fingerprints(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint, settings.tensors)
     counts = (len(expected.steps), len(observed.steps))
-    environments = expected.environment, observed.environment
     work = compare_work(expected, observed)
     numbering = numbering_of_both((renamed_series(expected), renamed_series(observed)), counts)
     given = observed.given or expected.given
     world = max(world_size(expected), world_size(observed))
-    # A baseline only has rank 0's losses. A difference in them does not make rank 0 the first to
-    # differ, so they count only if every rank is compared.
-    own = own_metrics(expected) | own_metrics(observed) if len(ranks) == world else frozenset()
     apart = ranks_apart(
         {left.rank: compare_fingerprints(left.steps, right.steps)[0] for left, right in ranks},
         (metrics.deltas, metrics.faults),
         tensors,
         given=given,
         numbering=numbering,
-        own=own,
+        own=_own_metrics(expected, observed, every_rank=len(ranks) == world),
     )
     events = first_events(
         numbering,
@@ -182,8 +178,10 @@ def compare_results(
         series=metrics.faults,
         tensors=tensors,
         step_faults=step_faults,
-        environment=compare_environments(*environments, settings.comparable_environment),
-        packages_aside=_packages_aside(*environments),
+        environment=compare_environments(
+            expected.environment, observed.environment, settings.comparable_environment
+        ),
+        packages_aside=_packages_aside(expected.environment, observed.environment),
         compared_points=metrics.compared,
         compared_steps=compared_steps,
         compared_tensors=_in_both(expected.checkpoint, observed.checkpoint),
@@ -191,9 +189,7 @@ def compare_results(
         steps_observed=counts[1],
         events=events,
         unrecorded_from=unrecorded_from(events, recorded),
-        loss_unrecorded=not all(
-            _records_the_loss(side.metrics, numbering, events) for side in (expected, observed)
-        ),
+        loss_unrecorded=_loss_unrecorded((expected, observed), numbering, events),
         fingerprints=fingerprints,
         compared_fingerprints=tuple(sorted(recorded)),
         optimizer_settings=compare_optimizer_settings(expected, observed, tensors),
@@ -203,18 +199,26 @@ def compare_results(
     )
 
 
-def _records_the_loss(
-    metrics: tuple[MetricSeries, ...], numbering: Numbering, events: tuple[Event, ...]
+def _own_metrics(expected: Result, observed: Result, *, every_rank: bool) -> frozenset[str]:
+    # A baseline only has rank 0's losses. A difference in them does not make rank 0 the first to
+    # differ, so they count only if every rank is compared.
+    return own_metrics(expected) | own_metrics(observed) if every_rank else frozenset()
+
+
+def _loss_unrecorded(
+    sides: tuple[Result, Result], numbering: Numbering, events: tuple[Event, ...]
 ) -> bool:
-    """Return whether a loss is recorded in the step of the first event, or in any for a metric."""
-    losses = [series for series in metrics if kind_of_metric(series.name) is EventKind.LOSS]
-    if not events or events[0].step is None or events[0].kind is EventKind.METRIC:
-        return bool(losses)
-    return any(
-        numbering.step(series.name, own) == events[0].step
-        for series in losses
-        for own in series.points.steps
-    )
+    """Return whether a side has no loss in the step of the first event; for a metric, in any."""
+    step = events[0].step if events and events[0].kind is not EventKind.METRIC else None
+
+    def recorded(side: Result) -> bool:
+        losses = [each for each in side.metrics if kind_of_metric(each.name) is EventKind.LOSS]
+        if step is None:
+            return bool(losses)
+        steps = ((loss.name, own) for loss in losses for own in loss.points.steps)
+        return any(numbering.step(name, own) == step for name, own in steps)
+
+    return not all(map(recorded, sides))
 
 
 class Comparisons:

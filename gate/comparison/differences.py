@@ -364,7 +364,7 @@ class Comparison(Document):
     precede the first divergence. The divergence may have begun there. None where none is missing.
 
     `loss_unrecorded`: no sentence may say that the loss of the first divergence's step is equal,
-    since not both sides have one. A script that sets gradients without `backward` has none.
+    since not both sides have one. A script that computes its gradients by hand has none.
     """
 
     expected: str
