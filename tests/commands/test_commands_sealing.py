@@ -223,7 +223,7 @@ def test_a_plain_key_must_be_asked_for(
 ) -> None:
     monkeypatch.delenv("REPRO_GATE_PASSPHRASE")
     ended = run("keys", "generate", "--out", tmp_path / "keys")
-    assert ended.code == 1
+    assert ended.code == 2
     assert "a private key is not written without a pass phrase" in ended.err
     assert run("keys", "generate", "--out", tmp_path / "keys", "--allow-plain").code == 0
 
