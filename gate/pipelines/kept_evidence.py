@@ -101,6 +101,14 @@ def hint_beside(missing: Path, hint: str, files: Files) -> str:
     return NOTHING_KEPT if files.exists(missing.parent / VERDICT_MEMBER) else hint
 
 
+def no_package(package: Path, files: Files) -> EvidenceError:
+    """Return the error for a path without a package, the same in every verb."""
+    return EvidenceError(
+        f"there is no package at {safe_line(str(package))}",
+        hint=hint_beside(package, PACKAGE_HINT, files),
+    )
+
+
 def read_kept_baseline(files: Files, folder: Path) -> Baseline:
     """Return the entries in a baseline's folder; raise `DocumentError` for none or a broken one."""
     shown = safe_line(str(folder))
@@ -130,10 +138,8 @@ def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
 
 def open_kept_package(files: Files, path: Path) -> KeptEvidence:
     """Return the evidence in a package; raise `EvidenceError` for anything else."""
-    shown = safe_line(str(path))
     if not files.exists(path) or files.is_folder(path):
-        hint = hint_beside(path, PACKAGE_HINT, files)
-        raise EvidenceError(f"there is no package at {shown}", hint=hint)
+        raise no_package(path, files)
     return open_kept_evidence(files, path)
 
 
