@@ -176,7 +176,7 @@ def diagnose_command(
     """
 
     def look() -> DiagnosedAgain:
-        kept = open_kept_evidence(FILES, evidence)
+        kept = open_kept_evidence(FILES, evidence, with_outcome=True)
         if baseline is not None:
             kept = replace(kept, baseline=read_kept_baseline(FILES, baseline))
         # here as well: to judge is to compare numbers that a stranger wrote
