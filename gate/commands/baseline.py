@@ -261,6 +261,11 @@ STEPS_HELP = "`every`, `final` or a range such as 1-10; once for each."
 CONFIDENCE_HELP = "Confidence that the tolerance covers 95 % of all runs."
 WRITE_HELP = "Write the tolerances into the settings file, between markers."
 
+RESUME_DIFFERS = (
+    "note: the gate's outcome was resume-differs. Accepting this result does not fix the resume: "
+    "each gate call that resumes a run fails until it is fixed.\n"
+)
+
 baseline_app = typer.Typer(
     help="Record, accept and show the baseline.",
     no_args_is_help=True,
@@ -339,6 +344,8 @@ def accept_command(
     else:
         proposal = last_proposal(request, adapters)
     console().print(proposal_view(proposal.entry, proposal.known, proposal.head))
+    if proposal.resume_differs:
+        sys.stderr.write(RESUME_DIFFERS)
     # An empty reason is refused only now, so that a call without one shows what it would accept.
     refuse_no_reason(reason)
     before = work_tree_baseline(request, adapters)

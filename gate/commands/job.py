@@ -41,7 +41,7 @@ from gate.commands.program import FILES
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
-from gate.pipelines.diagnose import Retold, equal_words, kept_diagnosis
+from gate.pipelines.diagnose import EQUAL, Retold, equal_words, kept_diagnosis, otherwise_words
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.imported_evidence import refuse_missing
 from gate.pipelines.kept_evidence import open_kept_evidence, read_kept_baseline
@@ -70,12 +70,13 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
     verdict = retold.verdict
     parts: list[RenderableType] = []
     if verdict is None:
-        parts.append(Sentence(clean(equal_words(retold))))
+        parts += [*_decided(retold, EQUAL), Sentence(clean(equal_words(retold)))]
     else:
         brief = brief_of(verdict)
         outcome = judged_words(verdict.outcome, passes=verdict.passes)
         head = f"{outcome}, commit {short(verdict.commit)}"
-        parts.append(Text(clean(head), style="bold" if verdict.passes else "bold red"))
+        style = "bold" if verdict.passes else "bold red"
+        parts += _decided(retold, verdict.outcome) or [Text(clean(head), style=style)]
         parts.append(Sentence(clean(brief.happened)))
         parts += change_lines(brief.change)
         parts.append(Sentence(f"Is it this change? {clean(brief.this_change)}"))
@@ -91,6 +92,15 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
         words = "The package's seal was not checked: `repro-gate verify` does that."
         parts += [Text(""), Sentence(words, style="dim")]
     return Group(*parts)
+
+
+def _decided(retold: Retold, evidence_alone: str) -> list[RenderableType]:
+    """Return the outcome of a call that decided otherwise than its evidence alone; else nothing."""
+    if retold.decided is None:
+        return []
+    head = f"{retold.decided.value}, commit {short(retold.commit)}"
+    words = otherwise_words(retold.decided, evidence_alone)
+    return [Text(clean(head), style="bold"), Sentence(clean(words))]
 
 
 # the diagnosis, when its evidence was made, and whether that is a package
@@ -176,7 +186,7 @@ def diagnose_command(
     """
 
     def look() -> DiagnosedAgain:
-        kept = open_kept_evidence(FILES, evidence)
+        kept = open_kept_evidence(FILES, evidence, with_outcome=True)
         if baseline is not None:
             kept = replace(kept, baseline=read_kept_baseline(FILES, baseline))
         # here as well: to judge is to compare numbers that a stranger wrote

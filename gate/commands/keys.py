@@ -19,7 +19,7 @@ from rich.text import Text
 
 from gate.commands.options import AsJson, console
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
-from gate.errors import SettingsError, StorageError
+from gate.errors import AttestationError, SealServiceError, SettingsError, StorageError
 from gate.isolation.confined_look import read_apart
 from gate.package.keys import (
     generate_private_key,
@@ -299,7 +299,7 @@ def _entry(place: SignerPlace, comment: str) -> TrustedKey:
     """Return a trust-file entry for the key at `place`.
 
     A PEM file is parsed in a confined child. Any other place is a signer, such as an HSM or Vault,
-    which reports its public key.
+    which reports its public key. Raises `SettingsError` if it reports none that can be used.
     """
     now = _now()
     if isinstance(place, FilePlace):
@@ -314,7 +314,13 @@ def _entry(place: SignerPlace, comment: str) -> TrustedKey:
         return read_apart(ENTRY, read, what=shown)
     signer = FileSecrets(place, FILES, os.environ).signer()
     assert signer is not None  # noqa: S101 - it is no file
-    key = public_key(signer.public_key(), "the signer's public key")
+    try:
+        key = public_key(signer.public_key(), "the signer's public key")
+    except SealServiceError:
+        raise
+    except AttestationError as fault:
+        # as in a gate call: the caller named the signer, its PIN or its token
+        raise SettingsError(fault.message, hint=fault.hint, details=fault.details) from fault
     return trusted_key(key, added_at=now, comment=comment)
 
 

@@ -19,7 +19,7 @@ from gate.package.signing import Identity, IdentitySigned
 from gate.package.sigstore_verifier import check_trusted_root, verify_identity
 from gate.package.ustar import BLOCK_BYTES, looks_like_package
 from gate.package.verify import verify_identity_package, verify_package
-from gate.pipelines.kept_evidence import PACKAGE_HINT, hint_beside
+from gate.pipelines.kept_evidence import PACKAGE_HINT, no_package
 from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.untrusted_text import safe_line
 
@@ -89,13 +89,11 @@ class Trust:
 def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:
     """Return the seals to check.
 
-    Raises `StorageError` if there is no package, or if the path is not a regular file.
+    Raises `EvidenceError` if there is no package, and `StorageError` if the path is not a regular
+    file, or not a package.
     """
     if not FILES.exists(package):
-        raise StorageError(
-            f"there is no package at {safe_line(str(package))}",
-            hint=hint_beside(package, PACKAGE_HINT, FILES),
-        )
+        raise no_package(package, FILES)
     # Open the package first: for a folder or a pipe, "no seal found" would be a misleading error.
     with FILES.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
         is_package = looks_like_package(stream.read(BLOCK_BYTES))

@@ -184,8 +184,11 @@ def verified_text(
     """Return what was checked, as lines for a terminal.
 
     `recomputed` names the states whose root digests were recomputed from the bytes in the package.
-    `model` is the check of the file that `--model` names, or None.
+    `model` is the check of the file that `--model` names, or None. For a file without a tensor that
+    is the whole answer: nothing in it could be compared.
     """
+    if model is not None and not model.has_tensors:
+        return "".join(f"{line}\n" for part in _model_head(model) for line in _wrapped(part))
     listed = f"its {verified.members} files agree with {SUMS_NAME}"
     rows = [
         *_signed(verified),
@@ -244,7 +247,8 @@ def _model_head(model: ModelCheck) -> tuple[str, ...]:
     if model.has_the_weights:
         head = f"{model.shown} is not the sealed model: it holds more than what was sealed"
         return head, NOT_SEALED_HINT
-    return f"{model.shown} is not the sealed run's model", NOT_SEALED_HINT
+    why = "" if model.has_tensors else ": it contains no tensors of a model"
+    return f"{model.shown} is not the sealed run's model{why}", NOT_SEALED_HINT
 
 
 def _in_the_file(model: ModelCheck) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from gate.errors import AttestationError, KeyFileError
+from gate.errors import AttestationError, KeyFileError, SettingsError
 from gate.package.seal_records import (
     ECDSA_P256,
     ED25519,
@@ -348,11 +348,11 @@ def generate_private_key(algorithm: KeyAlgorithm = KeyAlgorithm.ECDSA_P256) -> P
 def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool = False) -> bytes:
     """Return the private key as PKCS#8 PEM, encrypted with the pass phrase (scrypt, AES-256).
 
-    Raises `AttestationError` if the pass phrase has fewer than `MIN_PASSPHRASE_BYTES`, or if there
+    Raises `SettingsError` if the pass phrase has fewer than `MIN_PASSPHRASE_BYTES`, or if there
     is none and `allow_plain` is false.
     """
     if passphrase is None and not allow_plain:
-        raise AttestationError(
+        raise SettingsError(
             "a private key is not written without a pass phrase",
             hint="Set REPRO_GATE_PASSPHRASE to the pass phrase, or ask for a plain key with "
             "--allow-plain.",
@@ -360,7 +360,7 @@ def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool 
     if passphrase is None:
         return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     if len(passphrase) < MIN_PASSPHRASE_BYTES:
-        raise AttestationError(
+        raise SettingsError(
             f"the pass phrase is shorter than {MIN_PASSPHRASE_BYTES} bytes",
             hint="Generate one with `openssl rand -base64 24` and store it as a secret.",
         )
@@ -526,12 +526,12 @@ def trusted_public_key(trusted: TrustedKey) -> PublicKey:
 def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
     """Return the trust document with one key added, sorted by key id.
 
-    Raises `AttestationError` if the key is listed already, with any status.
+    Raises `SettingsError` if the key is listed already, with any status.
     """
     for known in document.keys:
         # Any status refuses: a revoked key that is listed again would count again.
         if known.key_id == key.key_id:
-            raise AttestationError(
+            raise SettingsError(
                 f"key {key.key_id[:16]} is already listed, as {known.status}",
                 hint="Generate a new key if this one is retired or revoked.",
             )

@@ -161,6 +161,11 @@ class ModelCheck:
         return any(part.name == "model" and part.answer is PartMatch.EQUAL for part in self.parts)
 
     @property
+    def has_tensors(self) -> bool:
+        """Whether the file contains any tensor of a model or an optimizer."""
+        return any(part.answer is not PartMatch.ABSENT for part in self.parts)
+
+    @property
     def holds_the_model(self) -> bool:
         """Whether the file may stand for the sealed model: its weights and nothing else."""
         other = any(part.answer is PartMatch.DIFFERENT for part in self.parts)

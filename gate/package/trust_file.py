@@ -73,7 +73,7 @@ def find_key(document: TrustedKeys, prefix: str, source: str) -> TrustedKey:
 def with_key_retired(document: TrustedKeys, key: TrustedKey, *, at: str) -> TrustedKeys:
     """Return the document with an active key retired at a time (ISO 8601 with an offset).
 
-    Raises `AttestationError` for a key that is retired or revoked: a later date would let seals
+    Raises `SettingsError` for a key that is retired or revoked: a later date would let seals
     count that do not count now.
     """
     if key.status is not KeyStatus.ACTIVE:
@@ -87,7 +87,7 @@ def with_key_revoked(
     """Return the document with a key revoked, so that none of its seals counts any more.
 
     `at` is the time from which the key may have been in other hands (ISO 8601 with an offset).
-    Raises `AttestationError` for a key that is revoked already.
+    Raises `SettingsError` for a key that is revoked already.
     """
     if key.status is KeyStatus.REVOKED:
         raise _is_already(key)
@@ -98,7 +98,7 @@ def with_key_revoked(
 def write_trusted_keys(document: TrustedKeys) -> bytes:
     """Return the trust file as JSON, sorted by key id, with each fact on a separate line.
 
-    Raises `AttestationError` for a file that would be too large to be read.
+    Raises `SettingsError` for a file that would be too large to be read.
     """
     # Other documents have a whole key on one line. Here a reviewer has to see each changed fact.
     text = json.dumps(
@@ -106,7 +106,7 @@ def write_trusted_keys(document: TrustedKeys) -> bytes:
     )
     data = f"{text}\n".encode()
     if len(data) > MAX_TRUST_BYTES:
-        raise AttestationError(
+        raise SettingsError(
             f"the trust file would have more than {MAX_TRUST_BYTES:,} bytes",
             hint="Begin a new file for new keys; keep this one with what it verifies.",
         )
@@ -120,9 +120,9 @@ def _replaced(document: TrustedKeys, key: TrustedKey, changes: Mapping[str, str]
     return TrustedKeys(keys=tuple(sorted((*others, changed), key=lambda trusted: trusted.key_id)))
 
 
-def _is_already(key: TrustedKey) -> AttestationError:
+def _is_already(key: TrustedKey) -> SettingsError:
     since = key.revoked_at if key.status is KeyStatus.REVOKED else key.retired_at
-    return AttestationError(
+    return SettingsError(
         f"key {key.key_id[:16]} is already {key.status}, since {since}",
         hint=NEW_KEY_HINT,
     )

@@ -32,7 +32,7 @@ from gate.package.seal_opening import check_sums
 from gate.package.seal_records import Archive, Expected, TrustedKeys
 from gate.package.ustar import SUMS_NAME
 from gate.package.verify import verify_package
-from gate.pipelines.kept_evidence import hint_beside
+from gate.pipelines.kept_evidence import PACKAGE_HINT, no_package
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings, settings_digest
 from gate.system.files.port import Files
@@ -45,7 +45,6 @@ from gate.verdict.verdict import Verdict
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 VERDICT_NAME: Final = "verdict.json"
 DOCUMENTS: Final = (CALL_NAME, ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME)
-PACKAGE_HINT: Final = "Name the package.tar of a gate call."
 Record = TypeVar("Record", bound=Document)
 
 
@@ -82,10 +81,7 @@ def look_at_package(
 
 def _archive(package: Path, files: Files) -> Archive:
     if not files.exists(package):
-        raise EvidenceError(
-            f"there is no package at {safe_line(str(package))}",
-            hint=hint_beside(package, PACKAGE_HINT, files),
-        )
+        raise no_package(package, files)
     keep = frozenset((SUMS_NAME, VERDICT_NAME, FILE_NAME, *DOCUMENTS))
     with files.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)

@@ -46,9 +46,9 @@ class KeptDiagnosis(Document):
     """A diagnosis of kept evidence, without a judgement.
 
     `expected` and `observed` are the two sides that differ. Both are empty and `diagnosis` is None
-    if nothing differs. `outcome` is a verdict's, or "equal". `summary` has the words of the
-    comment. `missing` names what the evidence lacks and why, one sentence each. `seal_checked` is
-    always false: `repro-gate verify` checks seals.
+    if nothing differs. `outcome` is a verdict's, or "equal"; of a package, that of its own verdict.
+    `summary` has the words of the comment. `missing` names what the evidence lacks and why, one
+    sentence each. `seal_checked` is always false: `repro-gate verify` checks seals.
     """
 
     schema_version: Literal["repro-gate.diagnosis/1"] = DIAGNOSIS_SCHEMA
@@ -67,11 +67,13 @@ class KeptDiagnosis(Document):
 class Retold(Document):
     """What differs in kept evidence, as a verdict for the reports; None if nothing differs.
 
-    `compared` names each pair of sides that was compared.
+    `compared` names each pair of sides that was compared. `decided` is what the call of a package
+    decided, None where that is the verdict's outcome or unknown.
     """
 
     commit: str
     verdict: Verdict | None
+    decided: Outcome | None = None
     compared: tuple[str, ...]
     missing: tuple[Sentence, ...] = ()
 
@@ -310,8 +312,8 @@ def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
         return KeptDiagnosis(
             commit=retold.commit,
             created_at=created_at,
-            outcome=EQUAL,
-            summary=equal_words(retold),
+            outcome=EQUAL if retold.decided is None else retold.decided.value,
+            summary=_summary(retold, EQUAL, equal_words(retold)),
             missing=retold.missing,
         )
     resumed = None if verdict.resume is None else verdict.resume.compared
@@ -321,12 +323,30 @@ def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
         commit=retold.commit,
         base_commit=verdict.base_commit,
         created_at=created_at,
-        outcome=verdict.outcome.value,
+        outcome=(retold.decided or verdict.outcome).value,
         expected=compared.expected if compared is not None else "",
         observed=compared.observed if compared is not None else "",
-        summary=brief_of(verdict).happened,
+        summary=_summary(retold, verdict.outcome, brief_of(verdict).happened),
         diagnosis=verdict.diagnosis,
         missing=retold.missing,
+    )
+
+
+def _summary(retold: Retold, evidence_alone: str, happened: str) -> str:
+    if retold.decided is None:
+        return happened
+    return f"{otherwise_words(retold.decided, evidence_alone)} {happened}"
+
+
+def otherwise_words(decided: Outcome, evidence_alone: str) -> str:
+    """Return the sentences for a call that decided otherwise than its evidence shows.
+
+    `evidence_alone` is the outcome by the evidence, or "equal".
+    """
+    return (
+        f"The package's own verdict is {decided}. Its call knew what the package does not have, "
+        "such as a new baseline in the pull request: its verdict.json says why. Without that, the "
+        f"evidence in the package gives {evidence_alone}:"
     )
 
 

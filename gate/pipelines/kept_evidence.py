@@ -58,8 +58,9 @@ DAMAGED: Final = "The file was cut off or changed; fetch it again from where it 
 class KeptEvidence:
     """Evidence with the documents beside it; `package` is true for an unverified package.
 
-    `call` names the call that made a package, and `outcome` is what it decided, None where this
-    version cannot read its verdict. `settings_text` is its settings file, byte for byte.
+    `call` names the call that made a package, and `outcome` is what it decided, None where nobody
+    asked for it or this version cannot read its verdict. `settings_text` is its settings file, byte
+    for byte.
     """
 
     evidence: EvidenceSet
@@ -81,10 +82,11 @@ class _Member:
     sha256: str
 
 
-def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
+def open_kept_evidence(files: Files, path: Path, *, with_outcome: bool = False) -> KeptEvidence:
     """Return the evidence at `path`, a folder or a package.
 
-    Raises `EvidenceError` for anything else, and for a missing, foreign, truncated or altered part.
+    `with_outcome` reads the verdict of a package too, which most callers do not need. Raises
+    `EvidenceError` for anything else, and for a missing, foreign, truncated or altered part.
     """
     shown = safe_line(str(path))
     if files.is_folder(path):
@@ -93,12 +95,20 @@ def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
         hint = hint_beside(path, EVIDENCE_HINT, files)
         raise EvidenceError(f"there is nothing at {shown}", hint=hint)
     with open_untrusted(files, path, shown, max_bytes=MAX_PACKAGE_BYTES) as opened:
-        return _of_package(opened)
+        return _of_package(opened, with_outcome=with_outcome)
 
 
 def hint_beside(missing: Path, hint: str, files: Files) -> str:
     """Return the hint for a missing file; a verdict beside it shows that its call kept none."""
     return NOTHING_KEPT if files.exists(missing.parent / VERDICT_MEMBER) else hint
+
+
+def no_package(package: Path, files: Files) -> EvidenceError:
+    """Return the error for a path without a package, the same in every verb."""
+    return EvidenceError(
+        f"there is no package at {safe_line(str(package))}",
+        hint=hint_beside(package, PACKAGE_HINT, files),
+    )
 
 
 def read_kept_baseline(files: Files, folder: Path) -> Baseline:
@@ -130,14 +140,12 @@ def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
 
 def open_kept_package(files: Files, path: Path) -> KeptEvidence:
     """Return the evidence in a package; raise `EvidenceError` for anything else."""
-    shown = safe_line(str(path))
     if not files.exists(path) or files.is_folder(path):
-        hint = hint_beside(path, PACKAGE_HINT, files)
-        raise EvidenceError(f"there is no package at {shown}", hint=hint)
+        raise no_package(path, files)
     return open_kept_evidence(files, path)
 
 
-def _of_package(opened: UntrustedFile) -> KeptEvidence:
+def _of_package(opened: UntrustedFile, *, with_outcome: bool) -> KeptEvidence:
     # one block is enough to recognise the gate's USTAR before the whole file is hashed
     head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
     if not looks_like_package(head):
@@ -172,7 +180,7 @@ def _of_package(opened: UntrustedFile) -> KeptEvidence:
         settings=settings,
         settings_text=text,
         call=call,
-        outcome=_outcome(opened, members),
+        outcome=_outcome(opened, members) if with_outcome else None,
         package_sha256=sha256,
     )
 

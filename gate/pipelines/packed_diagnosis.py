@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from gate.baseline.entry import Baselines
 from gate.isolation.modes import Isolation, IsolationMode
@@ -16,11 +15,6 @@ from gate.settings.gate_settings import GateSettings
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Outcome, Verdict
 
-OTHERWISE_DECIDED: Final = (
-    "The call itself decided {}. It knew what the package does not have, such as a new baseline in "
-    "the pull request: its verdict.json says why."
-)
-
 
 def diagnose_again(kept: KeptEvidence) -> Retold:
     """Return the first difference in kept evidence; of a package, with the outcome of its call.
@@ -31,17 +25,16 @@ def diagnose_again(kept: KeptEvidence) -> Retold:
     retold = diagnose_kept(kept)
     if kept.settings is None or kept.call is None:
         return retold
-    verdict, missing = _judged(kept, kept.settings, kept.call), retold.missing
+    verdict = _judged(kept, kept.settings, kept.call)
+    decided = kept.outcome if kept.outcome is not verdict.outcome else None
     if verdict.outcome is Outcome.NO_BASELINE and verdict.provisional is None:
-        return retold
+        return retold.model_copy(update={"decided": decided})
     first = None if retold.verdict is None else retold.verdict.diagnosis
     if verdict.passes and verdict.diagnosis is None and first is not None:
         # a pass within tolerance needs no diagnosis in its call, but has a first difference
         verdict = verdict.model_copy(update={"diagnosis": first})
-    if kept.outcome not in {None, verdict.outcome}:
-        missing = (*missing, OTHERWISE_DECIDED.format(kept.outcome))
     differs = not verdict.passes or verdict.diagnosis is not None
-    return retold.model_copy(update={"verdict": verdict if differs else None, "missing": missing})
+    return retold.model_copy(update={"verdict": verdict if differs else None, "decided": decided})
 
 
 def _judged(kept: KeptEvidence, settings: GateSettings, call: CallDocument) -> Verdict:

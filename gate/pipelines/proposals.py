@@ -7,39 +7,49 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from gate.baseline.entry import MAX_ENTRY_BYTES, PROPOSED_BASELINE, Baseline, BaselineEntry
 from gate.baseline.folder import read_entry, refuse_future
 from gate.baseline.select import select_entry
-from gate.errors import BaselineError, RepositoryError
+from gate.errors import BaselineError, DocumentError, EvidenceError, RepositoryError, StorageError
+from gate.isolation.confined_look import read_apart
 from gate.package.seal_files import PACKAGE
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.entries import compared_entry, with_compared
 from gate.pipelines.policy_files import HeadFiles, work_tree_baseline
 from gate.settings.load import training_settings
 from gate.system.github.records import MAX_ARTIFACT_BYTES
+from gate.text.documents import RecordForm, read_document
 from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Outcome, Verdict
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 NAMED_SETTINGS = 8
 PIECE_BYTES = 1024 * 1024
 # GitHub packs artifacts as zip archives
 ARCHIVE_SUFFIX = ".zip"
+# not imported from where packages are opened, which is slow to import
+VERDICT_NAME: Final = "verdict.json"
+MAX_VERDICT_BYTES: Final = 64 * 1024 * 1024
+DIFFERS: Final[RecordForm[bool]] = RecordForm(bool)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
     """An entry that may be accepted, with the known entry that it would replace or is closest to.
 
-    `head` is the commit that is checked out. `package_sha256` is the digest of the package beside
-    the proposal, or empty. `entry` is compared with this clone's entries: how far it moves the
-    result, whether it is far from its peers, how often it was recorded.
+    `head` is the commit that is checked out. `resume_differs`: the gate call that made the proposal
+    ended with `resume-differs`, as far as that is known. `package_sha256` is the digest of the
+    package beside the proposal, or empty. `entry` is compared with this clone's entries: how far it
+    moves the result, whether it is far from its peers, how often it was recorded.
     """
 
     entry: BaselineEntry
     known: BaselineEntry | None
     head: str
     package_sha256: str = ""
+    resume_differs: bool = False
 
 
 def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
@@ -60,7 +70,7 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
         hint="The last gate call in this folder was another gate's, or the settings changed since. "
         "Run `repro-gate gate` with this settings file first.",
     )
-    return replace(proposal, package_sha256=package_digest(request.out, adapters))
+    return _with_beside(proposal, request.out, adapters)
 
 
 def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposal:
@@ -86,7 +96,31 @@ def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposa
     with HeadFiles(adapters, request.top) as untrusted:
         entry = untrusted.entry(data, file.name)
     proposal = fitting(proposal_of(request, adapters, entry), request, adapters)
-    return replace(proposal, package_sha256=package_digest(file.parent, adapters))
+    return _with_beside(proposal, file.parent, adapters)
+
+
+def _with_beside(proposal: Proposal, folder: Path, adapters: Adapters) -> Proposal:
+    """Return the proposal with what the package and the verdict in its folder add."""
+    differs = proposal.resume_differs or _resume_differs(folder / VERDICT_NAME, adapters)
+    sha256 = package_digest(folder, adapters)
+    return replace(proposal, package_sha256=sha256, resume_differs=differs)
+
+
+def _resume_differs(path: Path, adapters: Adapters) -> bool:
+    """Return whether a verdict says so; false where there is none that this version can read."""
+    if not adapters.files.exists(path):
+        return False
+
+    def look() -> bool:
+        data = adapters.files.read_bytes(path, max_bytes=MAX_VERDICT_BYTES)
+        verdict = read_document(Verdict, data, path.name, max_bytes=MAX_VERDICT_BYTES)
+        return verdict.outcome is Outcome.RESUME_DIFFERS
+
+    try:
+        # it may come from a pull request's run, so this process does not parse it (T5)
+        return read_apart(DIFFERS, look, what=path.name)
+    except (DocumentError, EvidenceError, StorageError):
+        return False
 
 
 def archived_proposal(
@@ -151,7 +185,9 @@ def proposal_of(request: GateRequest, adapters: Adapters, offered: BaselineEntry
     known = work_tree_baseline(request, adapters)
     nearest = select_entry(known, offered.environment, offered.training, ()).entry
     entry = compared_entry(offered, known, request.settings, outcome=_outcome(offered))
-    return Proposal(entry=entry, known=nearest, head=adapters.git.resolve("HEAD"))
+    differs = _outcome(offered) == Outcome.RESUME_DIFFERS
+    head = adapters.git.resolve("HEAD")
+    return Proposal(entry=entry, known=nearest, head=head, resume_differs=differs)
 
 
 def fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Proposal:

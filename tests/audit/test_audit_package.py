@@ -232,7 +232,7 @@ def test_what_is_no_whole_package_is_refused(tmp_path: Path, spoil: object) -> N
     path.write_bytes(spoil(path.read_bytes()))  # type: ignore[operator]
     with pytest.raises(EvidenceError, match=r"^package\.tar: ") as fault:
         look_at_package(path, FILES, None, None)
-    assert fault.value.hint == "Name the package.tar of a gate call."
+    assert fault.value.hint == "Name the package.tar that a gate call wrote."
 
 
 def test_a_changed_byte_is_refused(tmp_path: Path) -> None:

@@ -67,6 +67,23 @@ def test_a_downloaded_artifact_is_accepted(
     assert run("gate", "-q").code == 0
 
 
+def test_accepting_says_that_a_resume_that_differs_stays(
+    project: Project, run: Run, artifact: Path
+) -> None:
+    verdict = artifact / "verdict.json"
+    text = verdict.read_text()
+    verdict.write_text(text.replace('"outcome": "no-baseline"', '"outcome": "resume-differs"', 1))
+    assert verdict.read_text() != text
+    ended = run("baseline", "accept", "--from", artifact, "--reason", "new data")
+    assert (ended.code, committed(project)["reason"]) == (0, "new data")
+    assert ended.err == (
+        "note: the gate's outcome was resume-differs. Accepting this result does not fix the "
+        "resume: each gate call that resumes a run fails until it is fixed.\n"
+    )
+    verdict.write_text("{")
+    assert run("baseline", "accept", "--from", artifact, "--reason", "again").err == ""
+
+
 def test_the_archive_of_a_browser_is_accepted_too(
     project: Project, run: Run, artifact: Path
 ) -> None:

@@ -132,6 +132,23 @@ def test_a_call_that_cannot_be_meant_says_so(
     assert ended.out == ""
 
 
+def test_every_verb_answers_alike_where_there_is_no_package(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("keys", "generate", "--out", "keys", "--allow-plain").code == 0
+    trust = ("--trusted-keys", "keys/trusted-keys.json", "--commit", "f" * 40)
+    calls = (
+        ("audit", "--package", "nowhere"),
+        ("verify", "nowhere", *trust),
+        ("reproduce", "nowhere", "--unsealed"),
+    )
+    ended = [run(*words) for words in calls]
+    error = "error: there is no package at nowhere"
+    hint = "hint: Name the package.tar that a gate call wrote."
+    assert {(call.code, *call.err.splitlines()[-2:]) for call in ended} == {(3, error, hint)}
+
+
 def hostile(folder: Path) -> None:
     """What somebody may put into a repository against whoever audits it."""
     deep = folder / "deep"

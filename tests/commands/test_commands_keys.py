@@ -75,7 +75,8 @@ def test_no_call_goes_back(run: Run) -> None:
     run("keys", "revoke", ID)
     revoked = TRUST.read_bytes()
     for words in (("add", "public.pem"), ("retire", ID), ("revoke", ID)):
-        assert "already" in told(run("keys", *words))
+        ended = run("keys", *words)
+        assert (ended.code, "already" in told(ended)) == (2, True)
     assert TRUST.read_bytes() == revoked
 
 
@@ -155,5 +156,23 @@ def test_a_key_without_a_pass_phrase_is_refused_with_both_ways_on(
     monkeypatch.delenv("REPRO_GATE_PASSPHRASE", raising=False)
     ended = run("keys", "generate", "--out", tmp_path / "keys")
     told = "hint: Set REPRO_GATE_PASSPHRASE to the pass phrase, or ask for a plain key with --allow"
-    assert (ended.code, told in ended.err) == (1, True)
+    assert (ended.code, told in ended.err) == (2, True)
     assert not (tmp_path / "keys").exists()
+
+
+def test_a_pass_phrase_that_is_too_short_is_wrong_usage(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRO_GATE_PASSPHRASE", "short")
+    ended = run("keys", "generate", "--out", tmp_path / "keys")
+    assert told(ended) == "error: the pass phrase is shorter than 16 bytes"
+    assert ended.code == 2
+    assert not (tmp_path / "keys").exists()
+
+
+def test_a_signer_without_a_usable_key_is_wrong_usage(run: Run, tmp_path: Path) -> None:
+    program = tmp_path / "signer"
+    program.write_text("#!/bin/sh\necho no key\n")
+    program.chmod(0o755)
+    ended = run("keys", "add", f"exec:{program}")
+    assert (ended.code, TRUST.exists()) == (2, False), ended.err

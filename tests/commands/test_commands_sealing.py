@@ -223,7 +223,7 @@ def test_a_plain_key_must_be_asked_for(
 ) -> None:
     monkeypatch.delenv("REPRO_GATE_PASSPHRASE")
     ended = run("keys", "generate", "--out", tmp_path / "keys")
-    assert ended.code == 1
+    assert ended.code == 2
     assert "a private key is not written without a pass phrase" in ended.err
     assert run("keys", "generate", "--out", tmp_path / "keys", "--allow-plain").code == 0
 
@@ -309,3 +309,17 @@ def test_a_study_of_another_training_is_refused(project: Project, run: Run, tmp_
     ended = run("gate", "--study", study)
     assert (ended.code, "was made under other training settings" in ended.err) == (2, True)
     assert "No such file" in run("gate", "--study", tmp_path / "nowhere.json").err
+
+
+def test_a_file_that_is_no_model_is_answered_by_the_sentence_and_the_hint(
+    project: Project, run: Run, sealed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sealed / "notes.txt").write_text("this is no model\n")
+    monkeypatch.chdir(sealed)
+    code, text = _verify(run, sealed, project.git("rev-parse", "HEAD"), "--model", "notes.txt")
+    assert code == 1
+    assert " ".join(text.split()) == (
+        "notes.txt is not the sealed run's model: it contains no tensors of a model hint: Do not "
+        "load it as that model. Use the file in the package, or name the file that you deploy in "
+        "train.checkpoint, so that a gate seals it as it is."
+    )

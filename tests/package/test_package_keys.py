@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from each_row import each_row
 
-from gate.errors import AttestationError
+from gate.errors import AttestationError, SettingsError
 from gate.package.keys import (
     key_id,
     load_private_key,
@@ -45,7 +45,7 @@ def test_encrypted_key_round_trips() -> None:
 
 
 def test_plain_key_is_written_and_read_only_on_demand() -> None:
-    with pytest.raises(AttestationError, match="not written without a pass phrase"):
+    with pytest.raises(SettingsError, match="not written without a pass phrase"):
         private_pem(gate_key(), None)
     pem = private_pem(gate_key(), None, allow_plain=True)
     with pytest.raises(AttestationError, match="the signing key is not encrypted"):
@@ -55,7 +55,7 @@ def test_plain_key_is_written_and_read_only_on_demand() -> None:
 
 
 def test_short_passphrase_is_refused() -> None:
-    with pytest.raises(AttestationError, match="shorter than 16 bytes"):
+    with pytest.raises(SettingsError, match="shorter than 16 bytes"):
         private_pem(gate_key(), b"secret")
 
 
@@ -106,7 +106,7 @@ def test_added_key_keeps_the_document_sorted() -> None:
 
 def test_listed_key_is_not_added_again() -> None:
     revoked = trust_of(KeyStatus.REVOKED)
-    with pytest.raises(AttestationError, match="already listed, as revoked"):
+    with pytest.raises(SettingsError, match="already listed, as revoked"):
         with_key(revoked, trust_of().keys[0])
 
 

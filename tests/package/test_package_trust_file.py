@@ -83,7 +83,7 @@ class TrustFileLife(RuleBasedStateMachine):
         public = keys()[number].public_key()
         entry = trusted_key(public, added_at=CREATED_AT, comment=comment)
         if entry.key_id in self.best:
-            with pytest.raises(AttestationError, match="is already listed"):
+            with pytest.raises(SettingsError, match="is already listed"):
                 with_key(self.document, entry)
             return
         self.data = write_trusted_keys(with_key(self.document, entry))
@@ -96,7 +96,7 @@ class TrustFileLife(RuleBasedStateMachine):
         key = find_key(self.document, name, "trusted-keys.json")
         change = with_key_retired if to is KeyStatus.RETIRED else with_key_revoked
         if ORDER.index(to) <= self.best[name]:
-            with pytest.raises(AttestationError, match=f"is already {key.status}, since "):
+            with pytest.raises(SettingsError, match=f"is already {key.status}, since "):
                 change(self.document, key, at=AFTER)
             return
         self.data = write_trusted_keys(change(self.document, key, at=AFTER))
@@ -214,7 +214,7 @@ def test_a_revoked_key_does_not_come_back_in_other_bytes() -> None:
         read_trusted_keys(write_trusted_keys(TrustedKeys(keys=(again, key))), "t.json")
     pem = b"-----BEGIN PUBLIC KEY-----\n%b\n-----END PUBLIC KEY-----\n" % base64.b64encode(der)
     added = trusted_key(read_public_key(pem, "again.pem"), added_at=AFTER)
-    with pytest.raises(AttestationError, match="already listed, as revoked"):
+    with pytest.raises(SettingsError, match="already listed, as revoked"):
         with_key(TrustedKeys(keys=(key,)), added)
 
 

@@ -140,13 +140,20 @@ def test_a_package_is_diagnosed_as_its_call_decided_or_says_what_the_call_decide
         said = kept_diagnosis(found, verdict.created_at)
         if found.verdict is None:
             assert verdict.passes or verdict.outcome is Outcome.NO_BASELINE, verdict.outcome
-        elif said.outcome == verdict.outcome.value:
+        elif found.decided is None:
+            assert said.outcome == verdict.outcome.value
             # the runs of these cases name no image
             told = verdict.model_copy(update={"brought": found.verdict.brought})
             assert said.summary == brief_of(told).happened
         else:
             unlike[verdict.outcome] += 1
-            assert f"The call itself decided {verdict.outcome}" in found.missing[-1]
+            start = f"The package's own verdict is {verdict.outcome}. "
+            assert (said.outcome, said.summary.startswith(start)) == (verdict.outcome.value, True)
+            file = io.StringIO()
+            Console(file=file, width=100).print(diagnosis_view(found, package=True))
+            head, sentence, *_ = file.getvalue().splitlines()
+            assert head.startswith(f"{verdict.outcome.value}, commit ")
+            assert sentence.startswith(start)
     assert len({judge(closed).verdict.outcome for closed in CLOSED_CASES}) == len(Outcome)
     assert set(unlike) == {Outcome.BASELINE_CHANGE, Outcome.ENVIRONMENT_DRIFT}
 

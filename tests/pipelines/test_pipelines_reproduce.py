@@ -31,7 +31,7 @@ from gate.evidence.columns import Points
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.package.members import write_package
 from gate.package.packing import CALL_SCHEMA, CallDocument
-from gate.pipelines.kept_evidence import KeptEvidence, open_kept_package
+from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, open_kept_package
 from gate.pipelines.opening import (
     CodeSource,
     OpenedPackage,
@@ -44,6 +44,7 @@ from gate.pipelines.opening import (
 )
 from gate.pipelines.reproduce import reproduce
 from gate.text.documents import read_document
+from gate.verdict.verdict import Outcome
 
 # default runs are part of what these tests are about
 pytestmark = pytest.mark.usefixtures("priced")
@@ -238,6 +239,11 @@ def test_a_package_that_is_replaced_while_it_is_checked_is_refused(package: Path
     check_same_file(kept, hashlib.sha256(package.read_bytes()).hexdigest())
     with pytest.raises(AttestationError, match="package was replaced while it"):
         check_same_file(kept, "0" * 64)
+
+
+def test_the_verdict_of_a_package_is_read_only_where_it_is_asked_for(package: Path) -> None:
+    assert open_kept_package(FILES, package).outcome is None
+    assert open_kept_evidence(FILES, package, with_outcome=True).outcome is Outcome.NO_BASELINE
 
 
 def test_a_package_that_contradicts_itself_is_refused(package: Path, tmp_path: Path) -> None:
