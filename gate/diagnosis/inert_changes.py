@@ -1,18 +1,16 @@
 """Leave out changes that no program can notice: other comments, and the order of imports.
 
-Beside a line that moves a result they would only be a second candidate. What looks like a comment
-may be a line of a string, so a Python file of the head commit is also split into its tokens. Where
-that is not possible, its lines stay candidates.
+Beside a line that moves a result they would only be a second candidate. Lines are judged by
+themselves, without their file. A line of text inside a string that looks like a comment is taken
+for one.
 """
 
 from __future__ import annotations
 
-import io
 import re
 import sys
-import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -33,71 +31,14 @@ ENCODING: Final = re.compile(r"coding[:=]")
 STANDARD: Final = sys.stdlib_module_names
 # Importing these earlier or later draws no random number and sets nothing that a training uses.
 IN_ANY_ORDER: Final = STANDARD | {"numpy", "torch", "torchvision", "tqdm", "yaml"}
-# A longer file, and files beyond this number, are not split into tokens.
-MAX_TOKENIZED_BYTES: Final = 256 * 1024
-MAX_TOKENIZED_FILES: Final = 50
-# From Python 3.12 on, a formatted string is several tokens between these two.
-FORMATTED: Final = {"FSTRING_START": 1, "FSTRING_END": -1}
-Rows = tuple[int, int]
 
 
-def without_inert(change: Change, read: Callable[[str], bytes | None]) -> Change:
-    """Return the change with only the hunks that may change what a program does.
-
-    `read` returns a file of the head commit, or None if it cannot be read.
-    """
-    same = [hunk for hunk in change.hunks if _same_code(hunk)]
-    strings = _strings_by_file(same, read)
-    inert = frozenset(hunk for hunk in same if not _in_string(hunk, strings.get(hunk.file, ())))
-    kept = [hunk for hunk in change.hunks if hunk not in inert]
+def without_inert(change: Change) -> Change:
+    """Return the change with only the hunks that may change what a program does."""
+    kept = [hunk for hunk in change.hunks if not _same_code(hunk)]
     reordered = frozenset(_reordered_imports(kept))
     hunks = tuple(hunk for hunk in kept if hunk not in reordered)
     return change.model_copy(update={"hunks": hunks})
-
-
-def _strings_by_file(
-    hunks: Iterable[ChangedLines], read: Callable[[str], bytes | None]
-) -> dict[str, tuple[Rows, ...] | None]:
-    """Return where the strings of several lines are in each Python file; None if it is unknown."""
-    names = dict.fromkeys(hunk.file for hunk in hunks if hunk.file.endswith(PYTHON))
-    return {
-        name: _strings(read(name)) if number < MAX_TOKENIZED_FILES else None
-        for number, name in enumerate(names)
-    }
-
-
-def _strings(content: bytes | None) -> tuple[Rows, ...] | None:
-    """Return the first and last row of each string of several lines, counted from 1."""
-    if content is None or len(content) > MAX_TOKENIZED_BYTES:
-        return None
-    rows: list[Rows] = []
-    begun: list[int] = []
-    try:
-        for token in tokenize.tokenize(io.BytesIO(content).readline):
-            nesting = FORMATTED.get(tokenize.tok_name[token.type], 0)
-            if nesting > 0:
-                begun.append(token.start[0])
-            elif nesting < 0:
-                rows.append((begun.pop(), token.end[0]))
-            elif token.type == tokenize.STRING:
-                rows.append((token.start[0], token.end[0]))
-    except (tokenize.TokenError, SyntaxError, ValueError):
-        return None
-    return tuple((first, last) for first, last in rows if first < last)
-
-
-def _in_string(hunk: ChangedLines, strings: tuple[Rows, ...] | None) -> bool:
-    """Return whether a hunk may change a string of several lines.
-
-    The head commit suffices. A line that was in a string only before has lost the string's begin or
-    end to another hunk, which is a candidate itself.
-    """
-    if strings is None:
-        return True
-    if hunk.removed:
-        # the lines were between this row and the next
-        return any(first <= hunk.first < last for first, last in strings)
-    return any(first <= hunk.last and hunk.first <= last for first, last in strings)
 
 
 def _is_whole(hunk: ChangedLines) -> bool:
