@@ -212,7 +212,9 @@ def _loss_unrecorded(
     step = events[0].step if events and events[0].kind is not EventKind.METRIC else None
 
     def recorded(side: Result) -> bool:
-        losses = [each for each in side.metrics if kind_of_metric(each.name) is EventKind.LOSS]
+        losses = [
+            series for series in side.metrics if kind_of_metric(series.name) is EventKind.LOSS
+        ]
         if step is None:
             return bool(losses)
         steps = ((loss.name, own) for loss in losses for own in loss.points.steps)
