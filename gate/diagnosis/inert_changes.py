@@ -1,8 +1,7 @@
 """Leave out changes that no program can notice: other comments, and the order of imports.
 
-Beside a line that moves a result they would only be a second candidate. Lines are judged by
-themselves, without their file. A line of text inside a string that looks like a comment is taken
-for one.
+Beside a line that moves a result they would only be a second candidate. A line that may be inside a
+string of several lines stays a candidate, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -31,14 +30,43 @@ ENCODING: Final = re.compile(r"coding[:=]")
 STANDARD: Final = sys.stdlib_module_names
 # Importing these earlier or later draws no random number and sets nothing that a training uses.
 IN_ANY_ORDER: Final = STANDARD | {"numpy", "torch", "torchvision", "tqdm", "yaml"}
+# Text of several lines is between two of the same (Python, TOML), or begins with one (YAML).
+QUOTES: Final = (b'"""', b"'''")
+BLOCK: Final = re.compile(rb"[:-] +[|>][-+0-9]*+ *+(?:#[^\n]*+)?\n")
+# Files beyond this number are not read: all their hunks stay.
+MAX_READ_FILES: Final = 50
 
 
-def without_inert(change: Change) -> Change:
-    """Return the change with only the hunks that may change what a program does."""
-    kept = [hunk for hunk in change.hunks if not _same_code(hunk)]
+def without_inert(change: Change, read: Callable[[str], bytes | None]) -> Change:
+    """Return the change with only the hunks that may change what a program does.
+
+    `read` returns a file of the head commit, or None if it cannot be read.
+    """
+    same = [hunk for hunk in change.hunks if _same_code(hunk)]
+    names = list(dict.fromkeys(hunk.file for hunk in same))[:MAX_READ_FILES]
+    contents = {name: read(name) for name in names}
+    inert = frozenset(hunk for hunk in same if not _may_be_text(hunk, contents.get(hunk.file)))
+    kept = [hunk for hunk in change.hunks if hunk not in inert]
     reordered = frozenset(_reordered_imports(kept))
     hunks = tuple(hunk for hunk in kept if hunk not in reordered)
     return change.model_copy(update={"hunks": hunks})
+
+
+def _may_be_text(hunk: ChangedLines, content: bytes | None) -> bool:
+    """Return whether the hunk may be inside a string of several lines of this head file.
+
+    Quotes are only counted: this process may hold the key, so it parses no changed file (T5). A
+    quote in a comment makes the count odd, which leaves one candidate too many. The base file is
+    not needed: where the head has no string around a line, the hunk that removed it is a candidate.
+    """
+    if content is None:
+        return True
+    above = hunk.first if hunk.removed else hunk.first - 1
+    lines = content.split(b"\n", above)[:above]
+    text = b"\n".join((*lines, b""))
+    return any(text.count(quote) % 2 for quote in QUOTES) or bool(
+        not hunk.file.endswith(PYTHON) and BLOCK.search(text)
+    )
 
 
 def _is_whole(hunk: ChangedLines) -> bool:

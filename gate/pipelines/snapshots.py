@@ -242,6 +242,14 @@ def lines_of_the_change(request: GateRequest, git: Git) -> Change | None:
         return None
     try:
         head = request.commit or git.resolve("HEAD")
-        return without_inert(git.changed_lines(request.base_commit, head))
+        change = git.changed_lines(request.base_commit, head)
     except RepositoryError:
         return None
+
+    def read(file: str) -> bytes | None:
+        try:
+            return git.read_file(head, file)
+        except RepositoryError:
+            return None
+
+    return without_inert(change, read)
