@@ -136,12 +136,13 @@ Rules = Mapping[Topic, tuple[tuple[AuditedPart, ...], Rule]]
 def answered_items(report: AuditReport) -> tuple[AnsweredItem, ...]:
     """Return every item of both public checklists, in order, with its answer."""
     return tuple(
-        answered(item, report, _ANSWERS) or AnsweredItem(item=item, answer=ChecklistAnswer.AUTHOR)
+        answer_item(item, report, _ANSWERS)
+        or AnsweredItem(item=item, answer=ChecklistAnswer.AUTHOR)
         for item in ITEMS
     )
 
 
-def answered(item: ChecklistItem, report: AuditReport, rules: Rules) -> AnsweredItem | None:
+def answer_item(item: ChecklistItem, report: AuditReport, rules: Rules) -> AnsweredItem | None:
     """Return the item with its rule's answer, or None if its topic has no rule."""
     answer = rules.get(item.topic)
     if answer is None:
@@ -170,7 +171,7 @@ def all_pass(report: AuditReport, *parts: AuditedPart) -> ChecklistAnswer:
     return ChecklistAnswer.PARTLY if any(good) else ChecklistAnswer.NO
 
 
-def said(report: AuditReport, name: str, words: str) -> str:
+def fact_words(report: AuditReport, name: str, words: str) -> str:
     """Return a fact after some words, or empty text if the fact is not known."""
     value = report.fact(name)
     return f"{words}: {value}" if value else ""
@@ -178,20 +179,20 @@ def said(report: AuditReport, name: str, words: str) -> str:
 
 def _reproducibility(report: AuditReport) -> Answered:
     facts = (
-        said(report, "outcome", "outcome of the gate"),
-        said(report, "level", "level reached"),
-        said(report, "strict_runs", "runs with one seed that were compared bit for bit"),
-        said(report, "commit", "commit"),
+        fact_words(report, "outcome", "outcome of the gate"),
+        fact_words(report, "level", "level reached"),
+        fact_words(report, "strict_runs", "runs with one seed that were compared bit for bit"),
+        fact_words(report, "commit", "commit"),
     )
     return all_pass(report, *AuditedPart), facts
 
 
 def _access(report: AuditReport) -> Answered:
     facts = (
-        said(report, "repository", "repository"),
-        said(report, "commit", "commit"),
-        said(report, "command", "command"),
-        said(report, "data", "data"),
+        fact_words(report, "repository", "repository"),
+        fact_words(report, "commit", "commit"),
+        fact_words(report, "command", "command"),
+        fact_words(report, "data", "data"),
     )
     # Whether readers have access to the address is for the author to say.
     known = any(facts)
@@ -200,9 +201,9 @@ def _access(report: AuditReport) -> Answered:
 
 def _setting(report: AuditReport) -> Answered:
     facts = (
-        said(report, "command", "command"),
-        said(report, "max_steps", "optimizer steps of the smoke training"),
-        said(report, "seed", "seed"),
+        fact_words(report, "command", "command"),
+        fact_words(report, "max_steps", "optimizer steps of the smoke training"),
+        fact_words(report, "seed", "seed"),
     )
     return ChecklistAnswer.PARTLY if any(facts) else ChecklistAnswer.NO, facts
 
@@ -219,12 +220,12 @@ def _significance(report: AuditReport) -> Answered:
 
 def _compute(report: AuditReport) -> Answered:
     facts = (
-        said(report, "device", "device"),
-        said(report, "cpu", "CPU"),
-        said(report, "memory_gib", "memory, GiB"),
-        said(report, "ranks", "ranks"),
-        said(report, "os", "system"),
-        said(report, "run_seconds", "seconds of all runs of the gate"),
+        fact_words(report, "device", "device"),
+        fact_words(report, "cpu", "CPU"),
+        fact_words(report, "memory_gib", "memory, GiB"),
+        fact_words(report, "ranks", "ranks"),
+        fact_words(report, "os", "system"),
+        fact_words(report, "run_seconds", "seconds of all runs of the gate"),
     )
     full = bool(report.fact("device") and report.fact("run_seconds"))
     if full:
@@ -236,7 +237,7 @@ def _data(report: AuditReport) -> Answered:
     # Splits and exclusions are in no document, so the answer is `partly` at most.
     known = all_pass(report, AuditedPart.DATA) is ChecklistAnswer.YES
     facts = (
-        said(report, "data", "declared data"),
+        fact_words(report, "data", "declared data"),
         "no data is declared" if known and not report.fact("data") else "",
     )
     return ChecklistAnswer.PARTLY if known else ChecklistAnswer.NO, facts
@@ -244,10 +245,10 @@ def _data(report: AuditReport) -> Answered:
 
 def _dependencies(report: AuditReport) -> Answered:
     facts = (
-        said(report, "locks", "lock files"),
-        said(report, "packages", "packages with versions"),
-        said(report, "python", "Python"),
-        said(report, "torch", "torch"),
+        fact_words(report, "locks", "lock files"),
+        fact_words(report, "packages", "packages with versions"),
+        fact_words(report, "python", "Python"),
+        fact_words(report, "torch", "torch"),
     )
     answer = all_pass(report, AuditedPart.ENVIRONMENT)
     if answer is ChecklistAnswer.NO and report.fact("packages"):
@@ -256,7 +257,7 @@ def _dependencies(report: AuditReport) -> Answered:
 
 
 def _training_code(report: AuditReport) -> Answered:
-    facts = (said(report, "commit", "commit"), said(report, "command", "command"))
+    facts = (fact_words(report, "commit", "commit"), fact_words(report, "command", "command"))
     command = bool(report.fact("command"))
     answer = all_pass(report, AuditedPart.CODE)
     if answer is ChecklistAnswer.YES and not command:
@@ -266,8 +267,8 @@ def _training_code(report: AuditReport) -> Answered:
 
 def _runs(report: AuditReport) -> Answered:
     facts = (
-        said(report, "strict_runs", "runs with one seed"),
-        said(report, "seeds_run", "further seeds"),
+        fact_words(report, "strict_runs", "runs with one seed"),
+        fact_words(report, "seeds_run", "further seeds"),
     )
     return ChecklistAnswer.PARTLY if any(facts) else ChecklistAnswer.NO, facts
 

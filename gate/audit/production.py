@@ -17,8 +17,8 @@ from gate.audit.checklist import (
     Rules,
     Topic,
     all_pass,
-    answered,
-    said,
+    answer_item,
+    fact_words,
 )
 from gate.audit.items import AuditedPart, AuditReport, AuditSubject
 from gate.diagnosis.diagnosis import ResumeState
@@ -77,7 +77,7 @@ PRODUCTION_ITEMS: Final = (
 
 def production_items(report: AuditReport) -> tuple[AnsweredItem, ...]:
     """Return every item of the three lists, in order, with its answer."""
-    return tuple(answered(item, report, _RULES) or _open(item) for item in PRODUCTION_ITEMS)
+    return tuple(answer_item(item, report, _RULES) or _open(item) for item in PRODUCTION_ITEMS)
 
 
 def _open(item: ChecklistItem) -> AnsweredItem:
@@ -88,8 +88,8 @@ def _open(item: ChecklistItem) -> AnsweredItem:
 def _repeats(report: AuditReport) -> Answered:
     runs = report.fact("strict_runs")
     facts = (
-        said(report, "outcome", "outcome of the gate"),
-        said(report, "strict_runs", "runs with one seed that were compared bit for bit"),
+        fact_words(report, "outcome", "outcome of the gate"),
+        fact_words(report, "strict_runs", "runs with one seed that were compared bit for bit"),
     )
     enough = runs.isdecimal() and int(runs) >= PAIR
     # A repository's runs are those of its baseline, which records only equal runs.
@@ -98,23 +98,23 @@ def _repeats(report: AuditReport) -> Answered:
 
 
 def _pinned(report: AuditReport) -> Answered:
-    facts = (said(report, "locks", "lock files"), said(report, "packages", "packages"))
+    facts = (fact_words(report, "locks", "lock files"), fact_words(report, "packages", "packages"))
     return all_pass(report, AuditedPart.ENVIRONMENT), facts
 
 
 def _declared(report: AuditReport) -> Answered:
-    return all_pass(report, AuditedPart.DATA), (said(report, "data", "declared data"),)
+    return all_pass(report, AuditedPart.DATA), (fact_words(report, "data", "declared data"),)
 
 
 def _seeded(report: AuditReport) -> Answered:
-    return all_pass(report, AuditedPart.SEEDS), (said(report, "seed", "seed"),)
+    return all_pass(report, AuditedPart.SEEDS), (fact_words(report, "seed", "seed"),)
 
 
 def _resumes(report: AuditReport) -> Answered:
     state = report.fact("resume")
     facts = (
-        said(report, "resume", "the run that was resumed"),
-        said(report, "resume_setting", "checkpoint that the gate resumes from"),
+        fact_words(report, "resume", "the run that was resumed"),
+        fact_words(report, "resume_setting", "checkpoint that the gate resumes from"),
     )
     if state:
         return (ChecklistAnswer.YES if state in RESUMES else ChecklistAnswer.NO), facts
@@ -125,17 +125,17 @@ def _resumes(report: AuditReport) -> Answered:
 
 def _sealed(report: AuditReport) -> Answered:
     return all_pass(report, AuditedPart.SEALS), (
-        said(report, "isolation", "isolation of the runs"),
+        fact_words(report, "isolation", "isolation of the runs"),
     )
 
 
 def _machine(report: AuditReport) -> Answered:
-    facts = (said(report, "device", "device"), said(report, "cpu", "CPU"))
+    facts = (fact_words(report, "device", "device"), fact_words(report, "cpu", "CPU"))
     return all_pass(report, AuditedPart.HARDWARE), facts
 
 
 def _watched(report: AuditReport) -> Answered:
-    history = said(report, "history", "history of verdicts")
+    history = fact_words(report, "history", "history of verdicts")
     if history:
         # no file shows whether a page reaches somebody
         return ChecklistAnswer.PARTLY, (history, "whether a page arrives: docs/operations.md")
@@ -146,9 +146,9 @@ def _watched(report: AuditReport) -> Answered:
 
 def _named(report: AuditReport) -> Answered:
     facts = (
-        said(report, "outcome", "outcome of the gate"),
-        said(report, "failure_mode", "failure mode"),
-        said(report, "runbook", "runbook"),
+        fact_words(report, "outcome", "outcome of the gate"),
+        fact_words(report, "failure_mode", "failure mode"),
+        fact_words(report, "runbook", "runbook"),
     )
     if report.fact("failure_mode"):
         return ChecklistAnswer.YES, facts
@@ -161,7 +161,7 @@ def _named(report: AuditReport) -> Answered:
 
 def _known(report: AuditReport) -> Answered:
     parts = (AuditedPart.CODE, AuditedPart.ENVIRONMENT, AuditedPart.DATA)
-    return all_pass(report, *parts), (said(report, "commit", "commit"),)
+    return all_pass(report, *parts), (fact_words(report, "commit", "commit"),)
 
 
 _RULES: Final[Rules] = MappingProxyType(

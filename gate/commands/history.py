@@ -27,13 +27,13 @@ from gate.commands.options import AsJson, Config, console
 from gate.commands.program import FILES
 from gate.commands.registry_names import clone_settings, gate_name
 from gate.errors import GateError, PublishError, SettingsError
-from gate.fleet.exposition import check_place, push, samples_of_verdict, text_of
+from gate.fleet.exposition import check_address, push, samples_of_verdict, text_of
 from gate.fleet.lines import ATTEMPT, RUNS, call_facts, verdict_line
 from gate.fleet.remote_stores import opened_store
 from gate.fleet.retention import LineClass, Retention
 from gate.fleet.stores import FolderStore, append, compact
 from gate.isolation.confined_look import read_apart, reading_seconds
-from gate.pipelines.fleet import ShownLines, newest_lines, refuse_no_history
+from gate.pipelines.fleet import WindowLines, newest_lines, refuse_no_history
 from gate.pipelines.prune import prune
 from gate.report.layout import Cell, Row, Section, table_of
 from gate.report.markdown import table_markdown
@@ -126,7 +126,7 @@ def append_command(  # noqa: PLR0913 - each parameter is an option of the comman
     store = opened_store(target, os.environ, FILES, GitRepository(Path.cwd()))
     if pushgateway:
         # before adding the line, so that a mistyped address fails without side effects
-        check_place(pushgateway)
+        check_address(pushgateway)
     name = append(store, line)
     console().print(f"added {name} to {store.shown}", soft_wrap=True)
     if not line.run_id:
@@ -265,7 +265,7 @@ def prune_command(
     console().print(section_view(section), crop=False)
 
 
-def _section(shown: ShownLines, most: int, since: str) -> Section:
+def _section(shown: WindowLines, most: int, since: str) -> Section:
     title = f"{count(shown.lines_total, 'line')} in {since}"
     if shown.lines_total > most:
         title += f", the newest {most:,}"
@@ -290,6 +290,6 @@ def _row(line: HistoryLine | RollbackLine) -> Row:
     )
 
 
-def _say_left_out(shown: ShownLines) -> None:
+def _say_left_out(shown: WindowLines) -> None:
     for why, lines in shown.left_out.items():
         sys.stderr.write(f"{count(lines, 'line')} left out: {why}\n")

@@ -51,16 +51,16 @@ from gate.pipelines.opening import HEADLINES, ReproductionCall, ReproductionOutc
 from gate.pipelines.reproduce import checked_and_run
 from gate.pipelines.rollback import (
     MODEL,
-    Candidate,
     Demands,
     PackedModel,
     Rollback,
+    RollbackCandidate,
     Skipped,
     SkipReason,
+    by_branch_order,
     chosen_files,
     from_registry,
     hand_out,
-    in_order,
     packages_in,
     packed_model,
 )
@@ -85,7 +85,9 @@ DOCUMENT: Final = "rollback.json"
 LABEL_WIDTH: Final = 13
 Looked = tuple[VerifiedPackage, PackedModel]
 LOOKED: Final[RecordForm[Looked]] = RecordForm(Looked)
-CANDIDATES: Final[RecordForm[tuple[Candidate, ...]]] = RecordForm(tuple[Candidate, ...])
+CANDIDATES: Final[RecordForm[tuple[RollbackCandidate, ...]]] = RecordForm(
+    tuple[RollbackCandidate, ...]
+)
 OLDER_HINT: Final = (
     "Nothing was handed out. Find out why first; --older skips it, reports that, and takes the "
     "next "
@@ -111,7 +113,7 @@ class _Source:
     def shown(self) -> str:
         return safe_line(str(self.folder)) if self.folder is not None else self.place
 
-    def candidates(self, commits: Sequence[str] | None) -> Iterable[Candidate]:
+    def candidates(self, commits: Sequence[str] | None) -> Iterable[RollbackCandidate]:
         """The packages to try, newest first, or in the order of `commits` if these are given."""
         if self.folder is None:
             listed = self._registry().listed(self.gate_id, commits)
@@ -121,9 +123,9 @@ class _Source:
         releases = read_apart(
             CANDIDATES, lambda: packages_in(folder, FILES), what=self.shown, seconds=600.0
         )
-        return releases if commits is None else in_order(releases, commits)
+        return releases if commits is None else by_branch_order(releases, commits)
 
-    def package(self, candidate: Candidate) -> tuple[Path, str]:
+    def package(self, candidate: RollbackCandidate) -> tuple[Path, str]:
         """Return the package's path, which has its seals beside it, and its registry reference.
 
         Downloads the package first if it is in a registry. The reference is empty for a folder.
@@ -149,7 +151,7 @@ class _Source:
 class _Taken:
     """A package that verifies and meets every demand of the caller."""
 
-    candidate: Candidate
+    candidate: RollbackCandidate
     package: Path
     reference: str
     verified: VerifiedPackage
@@ -204,7 +206,7 @@ class _Choice:
             details=tuple(map(skipped_words, self.skipped)),
         )
 
-    def _verified(self, candidate: Candidate) -> _Taken | None:
+    def _verified(self, candidate: RollbackCandidate) -> _Taken | None:
         try:
             if candidate.fault:
                 raise EvidenceError(candidate.fault)
@@ -239,7 +241,7 @@ class _Choice:
             model=model,
         )
 
-    def _skip(self, candidate: Candidate, reason: SkipReason, why: str) -> None:
+    def _skip(self, candidate: RollbackCandidate, reason: SkipReason, why: str) -> None:
         self.skipped.append(
             Skipped(
                 package=candidate.shown,
@@ -255,7 +257,7 @@ class _Choice:
         return None if self.commits is None else list(self.commits).index(commit)
 
 
-def _looked_at(package: Path, candidate: Candidate, trust: Trust) -> Looked:
+def _looked_at(package: Path, candidate: RollbackCandidate, trust: Trust) -> Looked:
     """Verify a package in a confined child, and return what its seals say and where its model is.
 
     No saved state is parsed, because this process may hold a login of the registry. Comparing the
@@ -281,7 +283,7 @@ def _looked_at(package: Path, candidate: Candidate, trust: Trust) -> Looked:
     return checked, model
 
 
-def _named(candidate: Candidate) -> str:
+def _named(candidate: RollbackCandidate) -> str:
     return f"{candidate.shown} ({short(candidate.commit)})" if candidate.commit else candidate.shown
 
 

@@ -34,8 +34,8 @@ from gate.comparison.first_difference import (
     pairs_of,
     ranks_apart,
     renamed_series,
+    trained_ranks,
     unrecorded_from,
-    world_size,
 )
 from gate.comparison.metric_differences import compare_metrics, with_rank_metrics
 from gate.comparison.work import compare_optimizer_settings, compare_work
@@ -152,7 +152,7 @@ def compare_results(
     work = compare_work(expected, observed)
     numbering = numbering_of_both((renamed_series(expected), renamed_series(observed)), counts)
     given = observed.given or expected.given
-    world = max(world_size(expected), world_size(observed))
+    world = max(trained_ranks(expected), trained_ranks(observed))
     apart = ranks_apart(
         {left.rank: compare_fingerprints(left.steps, right.steps)[0] for left, right in ranks},
         (metrics.deltas, metrics.faults),

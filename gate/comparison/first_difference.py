@@ -391,7 +391,7 @@ def own_metrics(result: OfRanks) -> frozenset[str]:
     return frozenset(series.name for series in result.metrics if series.source in recorded)
 
 
-def world_size(result: OfRanks) -> int:
+def trained_ranks(result: OfRanks) -> int:
     """Return the number of ranks that trained, judging by what they left."""
     return max(
         1, len(result.ranks), len({rank_of(tensor.name) for tensor in result.checkpoint.tensors})

@@ -47,7 +47,7 @@ TAIL: Final = 0.975
 Runs = tuple[RunEvidence, ...]
 
 
-def ranks_of(run: RunEvidence) -> int:
+def process_count(run: RunEvidence) -> int:
     """Return how many processes trained together; 1 if none joined another."""
     world_size = run.environment.part("world_size")
     return int(world_size) if world_size.isdecimal() else 1
@@ -98,7 +98,7 @@ def study_arm(
     return StudyArm(
         name=name,
         command=command,
-        ranks=ranks_of(runs[0]),
+        ranks=process_count(runs[0]),
         ignores_seed=len(own) > 1 and len({run.result for run in own}) == 1,
         performance=performance_of(runs, settings.cost)[0],
         samples_per_step=_samples_per_step(runs),

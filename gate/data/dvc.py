@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from gate.data.cache import SharedCache, md5_of, wrong_md5
 from gate.data.data_sets import DataPointer
-from gate.data.tools import ToolCall, Tools, said
+from gate.data.tools import ToolCall, Tools, last_printed_lines
 from gate.errors import DataError, DocumentError
 from gate.isolation.process_request import ProcessResult
 from gate.system.files import trees, writing
@@ -390,7 +390,9 @@ class DvcFetch:
         else:
             problem = f"{len(wrong):,} of {total:,} files did not come from the remote"
         return DataError(
-            f"data: {self.entry}: {pointer.path}: {problem}", hint=PUSH_HINT, details=said(done)
+            f"data: {self.entry}: {pointer.path}: {problem}",
+            hint=PUSH_HINT,
+            details=last_printed_lines(done),
         )
 
 
@@ -438,7 +440,7 @@ class _Call:
                 raise DataError(
                     f"data: {entry}: its listing did not come from the remote",
                     hint=PUSH_HINT,
-                    details=said(done),
+                    details=last_printed_lines(done),
                 )
             if not _has_md5(path, pointer):
                 writing.remove(path)

@@ -18,7 +18,7 @@ from typing import Final
 
 from gate.data.cache import SharedCache, sha256_of
 from gate.data.data_sets import DataPointer
-from gate.data.tools import ToolCall, Tools, said
+from gate.data.tools import ToolCall, Tools, last_printed_lines
 from gate.errors import DataError, RepositoryError, StorageError
 from gate.isolation.process_request import ProcessResult
 from gate.system.files import trees, writing
@@ -252,7 +252,7 @@ class LfsFetch:
             raise DataError(
                 f"data: {self.entry}: {wrong or absent:,} of {len(missing):,} objects {problem}",
                 hint=PUSH_HINT,
-                details=said(done),
+                details=last_printed_lines(done),
             )
 
 

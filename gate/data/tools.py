@@ -115,7 +115,7 @@ class Tools:
                 hint="Check its installation.",
             ) from error
         if result.timed_out:
-            raise too_slow(call.entry, call.seconds, said(result))
+            raise too_slow(call.entry, call.seconds, last_printed_lines(result))
         if result.exit_code == watched.TOO_LARGE:
             raise DataError(
                 f"data: {call.entry}: the download exceeds {call.max_bytes:,} bytes",
@@ -140,7 +140,7 @@ def too_slow(entry: str, seconds: float, details: tuple[str, ...] = ()) -> DataE
     )
 
 
-def said(result: ProcessResult) -> tuple[str, ...]:
+def last_printed_lines(result: ProcessResult) -> tuple[str, ...]:
     """Return the last lines that a program printed, made safe and without passwords."""
     text = result.output.decode("utf-8", "replace").replace("\r", "\n")
     lines = [line for line in text.splitlines() if line.strip() and not _FETCHED.match(line)]

@@ -83,7 +83,7 @@ BY_CLAIM: Final = {
 }
 
 
-def class_of(
+def cause_class(
     first: Event, comparison: Comparison, suspects: tuple[Suspect, ...], *, drift: bool
 ) -> CauseClass | None:
     """Return the class of cause, or None where several classes remain open."""
@@ -247,7 +247,7 @@ def _diagnosis(
         subject=first.name,
         cause=cause.with_guess,
         guess=cause.guess,
-        cause_class=class_of(first, comparison, suspects, drift=question.drift),
+        cause_class=cause_class(first, comparison, suspects, drift=question.drift),
         details=_afterwards(comparison),
         remedy=_remedy(cause, suspects, first),
         suspects=suspects,

@@ -82,7 +82,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownDifference:
     """What a difference shows.
 
     `source` is the call that made the value. `unchecked` says what could not be compared.
@@ -349,12 +349,17 @@ def _classified(pair: Pair, alignment: Alignment, root: Root) -> TraceDivergence
     use, right_use = expected[root.expected], observed[root.observed]
     left: TracedCall | None = use
     right: TracedCall | None = right_use
-    block, shown = _block_behind(pair, alignment, root.inputs, use), Shown(Claim.CODE_PATH)
+    block, shown = (
+        _block_behind(pair, alignment, root.inputs, use),
+        ShownDifference(Claim.CODE_PATH),
+    )
     if block is None:
         shown = _claim(pair, alignment, root, use, right_use)
     if shown.claim is Claim.MEMORY_LAYOUT:
         use, right_use, block = _layout_behind(pair, alignment, use, right_use)
-        shown = Shown(Claim.CODE_PATH) if block else Shown(shown.claim, right_use)
+        shown = (
+            ShownDifference(Claim.CODE_PATH) if block else ShownDifference(shown.claim, right_use)
+        )
     if block is not None:
         left = expected[block.expected.start] if block.expected else None
         right = observed[block.observed.start] if block.observed else None
@@ -425,55 +430,59 @@ def _block_behind(
 
 def _claim(
     pair: Pair, alignment: Alignment, root: Root, left: TracedCall, right: TracedCall
-) -> Shown:
+) -> ShownDifference:
     """Return what a difference that enters at this call shows, and the call the value came from."""
     if left.arguments != right.arguments:
         # Two runs of one commit have the same code, so a different number comes from outside torch.
-        return Shown(Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE)
+        return ShownDifference(Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE)
     if _made_elsewhere(pair, alignment, root.inputs or unread(left, right)):
-        return Shown(Claim.OTHER_TENSORS)
+        return ShownDifference(Claim.OTHER_TENSORS)
     if root.inputs:
         return _of_inputs(pair.observed.calls, root.inputs, right)
     return _of_equal_inputs(pair, left, right)
 
 
-def _of_equal_inputs(pair: Pair, left: TracedCall, right: TracedCall) -> Shown:
+def _of_equal_inputs(pair: Pair, left: TracedCall, right: TracedCall) -> ShownDifference:
     """Return the reason for a different output although no value that was read differs.
 
     The operator is blamed last, when everything that could be compared was equal.
     """
     others = _other_reasons(pair, left, right)
-    return next(others, Shown(Claim.NONDETERMINISTIC_OPERATOR))
+    return next(others, ShownDifference(Claim.NONDETERMINISTIC_OPERATOR))
 
 
-def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[Shown]:
+def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[ShownDifference]:
     """Yield every reason for a different output besides its operator, surest first."""
     settings = settings_apart(pair.expected, pair.observed, left, right)
     if settings:
-        yield Shown(Claim.SETTING, settings=settings)
+        yield ShownDifference(Claim.SETTING, settings=settings)
     states = left.random_state, right.random_state
     # A state that was not recorded is empty and cannot be ruled out as the reason.
     if left.random and (states[0] != states[1] or not all(states)):
-        yield Shown(Claim.RANDOM_STATE)
+        yield ShownDifference(Claim.RANDOM_STATE)
     if any(layouts_differ(*values) for values in zip(left.inputs, right.inputs, strict=True)):
-        yield Shown(Claim.MEMORY_LAYOUT)
+        yield ShownDifference(Claim.MEMORY_LAYOUT)
     if right.origin is not Origin.NONE:
-        yield Shown(Claim.OUTSIDE_VALUE, right)
+        yield ShownDifference(Claim.OUTSIDE_VALUE, right)
     unknown = unread(left, right)
     if unknown:
         # The values of these inputs were not read. The call that made them may be reason enough.
         shown = _of_inputs(pair.observed.calls, unknown, right)
         if shown.source is not None and shown.claim is not Claim.BELOW_DISPATCHER:
             yield shown
-        yield Shown(Claim.UNPROVEN, unchecked="the values of one of them were not read")
+        yield ShownDifference(Claim.UNPROVEN, unchecked="the values of one of them were not read")
     # What happens inside compiled code or a higher-order operator is not traced.
     if left.compiled or namespace(left) == HIGHER:
-        yield Shown(Claim.BELOW_DISPATCHER)
+        yield ShownDifference(Claim.BELOW_DISPATCHER)
     if not (left.whole and right.whole):
-        yield Shown(Claim.UNPROVEN, unchecked="one of its arguments could not be compared")
+        yield ShownDifference(
+            Claim.UNPROVEN, unchecked="one of its arguments could not be compared"
+        )
     # A thread may change a tensor while the operator reads it, so the operator is not blamed.
     if any(call.thread for trace in (pair.expected, pair.observed) for call in trace.calls):
-        yield Shown(Claim.UNPROVEN, unchecked="other threads ran operators at the same time")
+        yield ShownDifference(
+            Claim.UNPROVEN, unchecked="other threads ran operators at the same time"
+        )
 
 
 def settings_apart(
@@ -505,7 +514,7 @@ def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
     )
 
 
-def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
+def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> ShownDifference:
     """Return where a value came from that differs although no differing call made it."""
     makers = [
         made
@@ -517,10 +526,10 @@ def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
     message = next((made for made in makers if namespace(made) in OTHER_RANKS), None)
     for _, value in inputs if message is None else ():
         if value.unset_by and (bare := _call(calls, value.unset_by[0])) is not None:
-            return Shown(Claim.UNINITIALISED, bare)
+            return ShownDifference(Claim.UNINITIALISED, bare)
     outside = next(filter(None, (_outside_behind(calls, made) for made in makers)), None)
     if outside is not None:
-        return Shown(Claim.OUTSIDE_VALUE, outside)
+        return ShownDifference(Claim.OUTSIDE_VALUE, outside)
     conditions: tuple[Callable[[TracedCall], bool], ...] = (
         lambda call: call.thread != 0,
         lambda call: namespace(call) in OTHER_RANKS,
@@ -530,12 +539,12 @@ def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
         if made is not None:
             # A receive from any rank takes the first message, so the order of arrival is proven.
             arrived = made.operator == FROM_ANY_RANK
-            return Shown(Claim.ARRIVAL if arrived else Claim.OUTSIDE_VALUE, made)
+            return ShownDifference(Claim.ARRIVAL if arrived else Claim.OUTSIDE_VALUE, made)
     if makers:
-        return Shown(Claim.BELOW_DISPATCHER, makers[0])
+        return ShownDifference(Claim.BELOW_DISPATCHER, makers[0])
     if use.compiled:
-        return Shown(Claim.BELOW_DISPATCHER)
-    return Shown(Claim.OUTSIDE_VALUE)
+        return ShownDifference(Claim.BELOW_DISPATCHER)
+    return ShownDifference(Claim.OUTSIDE_VALUE)
 
 
 def _outside_behind(calls: Calls, made: TracedCall) -> TracedCall | None:

@@ -33,7 +33,7 @@ from pydantic_core.core_schema import (
 )
 
 from gate.text.document import Document
-from gate.text.json_text import PACKED, Facts
+from gate.text.json_text import PACKED, PackedRecords
 
 MAX_STEP = 2**53
 
@@ -180,7 +180,7 @@ def within(column: Column, least: float, most: float) -> bool:
     return not column or least <= min(column) <= max(column) <= most
 
 
-class Rows(Facts[Row]):
+class Rows(PackedRecords[Row]):
     """An immutable sequence of records of one kind, each rebuilt when it is asked for.
 
     In a document the sequence is written as the list of its records, and only such a list is read.

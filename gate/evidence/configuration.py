@@ -54,7 +54,7 @@ class ConfigurationChange(Document):
     @property
     def place(self) -> str:
         """The value's name and its source, such as `lr in the parsed arguments`."""
-        return " in ".join(named(self.name))
+        return " in ".join(name_and_source(self.name))
 
     @property
     def parsed(self) -> bool:
@@ -64,7 +64,7 @@ class ConfigurationChange(Document):
     @property
     def described(self) -> str:
         """The change as text, such as `lr: 0.1 → 0.2 in the parsed arguments`."""
-        name, source = named(self.name)
+        name, source = name_and_source(self.name)
         before, after = self.before or "nothing", self.after or "nothing"
         return f"{name}: {before} → {after} in {source}"
 
@@ -112,7 +112,7 @@ def configuration_changes(
     return tuple(changed)[:MAX_CHANGES]
 
 
-def named(name: str) -> tuple[str, str]:
+def name_and_source(name: str) -> tuple[str, str]:
     """Return a value's own name, and the words for its source."""
     source, _, rest = name.partition(".")
     if source in SOURCES:
@@ -138,7 +138,7 @@ def proven_change(
         if _number(change.before) == _number(before) is not None
         and _number(change.after) == _number(after) is not None
     ]
-    names = {named(change.name)[0].rpartition(".")[2] for change in fitting}
+    names = {name_and_source(change.name)[0].rpartition(".")[2] for change in fitting}
     order = list(SOURCES)
 
     def rank(change: ConfigurationChange) -> int:

@@ -41,7 +41,7 @@ Token = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 
 
-class Leaf(Document):
+class ReportedLeaf(Document):
     """One leaf of a state with the fields of `LeafDigest`; a value has no shape."""
 
     path: str = Field(min_length=1, max_length=1000)
@@ -55,7 +55,7 @@ class Leaf(Document):
 class StateLeaves(OwnedDocument):
     """`leaves-rR-P.json`: the digests of a rank's captured state, which stays on its node."""
 
-    leaves: Annotated[tuple[Leaf, ...], Field(max_length=MAX_LEAVES)]
+    leaves: Annotated[tuple[ReportedLeaf, ...], Field(max_length=MAX_LEAVES)]
     not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     optimizer_settings: Settings = Field(default_factory=dict)
     sketches: Annotated[dict[str, SketchText], Field(max_length=MAX_SKETCHES)] = Field(

@@ -197,7 +197,7 @@ def _one_after_the_other(spans: Sequence[TrainingSpan]) -> bool:
 OF_ALL = ("loss", "losses", "backwards", "seconds")
 
 
-def in_order(
+def renumbered_lines(
     lines: tuple[StepLine, ...], numbers: tuple[int, ...], name: str
 ) -> tuple[StepLine, ...]:
     """Return the lines with renumbered optimizers: `numbers` maps each number to the new one.

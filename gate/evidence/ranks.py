@@ -35,8 +35,8 @@ from gate.evidence.python_processes import (
     GENERAL,
     SeveralTrainedError,
     TrainingSpan,
-    in_order,
     python_commands,
+    renumbered_lines,
     several_processes,
     shut_out_by,
     shut_out_reason,
@@ -460,7 +460,7 @@ def _trained(process: ProcessFiles, lines: StepLines, summary: Summary) -> Train
     # With one optimizer the lines are already in order. Sorting them would turn every line into a
     # record, which is slow for a hundred thousand lines.
     if numbers and (numbers != (0,) or lines.optimizers != [0]):
-        lines = StepLines.of(in_order(tuple(lines), numbers, name))
+        lines = StepLines.of(renumbered_lines(tuple(lines), numbers, name))
     return TrainedRank(files=process, lines=lines, summary=summary)
 
 

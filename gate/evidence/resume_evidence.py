@@ -89,7 +89,7 @@ def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> Killed
     )
 
 
-def digest_of(carried: CarriedCheckpoint) -> str:
+def carried_digest(carried: CarriedCheckpoint) -> str:
     """Return one digest over the names and bytes of all files."""
     lines = (f"{file.sha256}  {file.name}\n" for file in carried.files)
     return sha256_hex("".join(lines).encode("utf-8"))

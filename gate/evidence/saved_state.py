@@ -22,7 +22,7 @@ from gate.errors import EvidenceError, MissingOutputError
 from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.harness_files import HarnessFile, ProcessFiles
 from gate.evidence.metric_series import optimizer_settings
-from gate.evidence.node_reports import MAX_LEAVES_BYTES, Leaf, StateLeaves
+from gate.evidence.node_reports import MAX_LEAVES_BYTES, ReportedLeaf, StateLeaves
 from gate.evidence.run_evidence import (
     MAX_ALL_PARAMETER_NAMES,
     MAX_NOT_FINITE,
@@ -97,7 +97,7 @@ def state_leaves(state: ReadState, rank: int, pid: int) -> StateLeaves:
         rank=rank,
         pid=pid,
         leaves=tuple(
-            Leaf(
+            ReportedLeaf(
                 path=leaf.path,
                 part=leaf.part,
                 kind=leaf.kind,

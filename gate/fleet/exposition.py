@@ -34,7 +34,7 @@ ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """A metric's value, with its labels in the order of the table."""
 
     metric: MetricName
@@ -42,9 +42,9 @@ class Sample:
     value: float
 
 
-def text_of(samples: Iterable[Sample]) -> str:
+def text_of(samples: Iterable[MetricSample]) -> str:
     """Return the samples as text, grouped by metric, in the order of the table."""
-    by_name: dict[str, list[Sample]] = {}
+    by_name: dict[str, list[MetricSample]] = {}
     for sample in samples:
         by_name.setdefault(sample.metric.name, []).append(sample)
     lines = []
@@ -55,7 +55,7 @@ def text_of(samples: Iterable[Sample]) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-def _line(sample: Sample) -> str:
+def _line(sample: MetricSample) -> str:
     pairs = zip(sample.metric.labels, sample.labels, strict=True)
     words = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
     labels = f"{{{words}}}" if words else ""
@@ -69,7 +69,7 @@ def _escaped(value: str) -> str:
     return plain.translate(ESCAPED)
 
 
-def samples_of_verdict(line: HistoryLine) -> Iterator[Sample]:
+def samples_of_verdict(line: HistoryLine) -> Iterator[MetricSample]:
     """Yield the metrics that a job pushes about its verdict, without those not measured."""
     gate = (line.repository, line.gate_id)
     info = (
@@ -82,7 +82,7 @@ def samples_of_verdict(line: HistoryLine) -> Iterator[Sample]:
         line.runner,
         line.environment,
     )
-    yield Sample(names.LAST_INFO, (*gate, *info), 1.0)
+    yield MetricSample(names.LAST_INFO, (*gate, *info), 1.0)
     values: Mapping[MetricName, float | None] = {
         names.LAST_TIME: datetime.fromisoformat(line.judged_at).timestamp(),
         names.LAST_PASSES: line.passes,
@@ -97,10 +97,10 @@ def samples_of_verdict(line: HistoryLine) -> Iterator[Sample]:
     }
     for metric, value in values.items():
         if value is not None:
-            yield Sample(metric, gate, float(value))
+            yield MetricSample(metric, gate, float(value))
 
 
-def samples_of_report(report: SloReport, window_seconds: float) -> Iterator[Sample]:
+def samples_of_report(report: SloReport, window_seconds: float) -> Iterator[MetricSample]:
     """Yield each gate's last verdict and, if counted by gate, the service levels of a history."""
     for gate in report.gates:
         yield from _of_gate(gate)
@@ -108,39 +108,39 @@ def samples_of_report(report: SloReport, window_seconds: float) -> Iterator[Samp
         for group in report.groups:
             yield from _of_group(group, window_seconds)
     for reason, lines in report.left_out.items():
-        yield Sample(names.UNREADABLE, (reason,), float(lines))
+        yield MetricSample(names.UNREADABLE, (reason,), float(lines))
     read_at = datetime.fromisoformat(report.created_at).timestamp()
-    yield Sample(names.READ_AT, (), read_at)
+    yield MetricSample(names.READ_AT, (), read_at)
 
 
-def _of_gate(gate: LastVerdict) -> Iterator[Sample]:
+def _of_gate(gate: LastVerdict) -> Iterator[MetricSample]:
     labels = (gate.repository, gate.gate_id)
     if gate.line is not None:
         yield from samples_of_verdict(gate.line)
-    yield Sample(names.SILENT, labels, float(gate.silent))
-    yield Sample(names.SILENT_LIMIT, labels, gate.limit_hours * HOUR_SECONDS)
+    yield MetricSample(names.SILENT, labels, float(gate.silent))
+    yield MetricSample(names.SILENT_LIMIT, labels, gate.limit_hours * HOUR_SECONDS)
 
 
-def _of_group(group: GroupLevels, window_seconds: float) -> Iterator[Sample]:
+def _of_group(group: GroupLevels, window_seconds: float) -> Iterator[MetricSample]:
     gate = (group.repository, *group.values)
-    yield Sample(names.WINDOW, gate, window_seconds)
+    yield MetricSample(names.WINDOW, gate, window_seconds)
     for count in group.outcomes:
         outcome = "cancelled" if count.cancelled else count.outcome.value
-        yield Sample(
+        yield MetricSample(
             names.VERDICTS, (*gate, outcome, count.failure_mode.value), float(count.verdicts)
         )
     for level in group.levels:
         labels = (*gate, level.indicator.value)
-        yield Sample(names.GOOD, labels, float(level.good))
-        yield Sample(names.VALID, labels, float(level.valid))
-        yield Sample(names.TARGET, labels, level.target)
+        yield MetricSample(names.GOOD, labels, float(level.good))
+        yield MetricSample(names.VALID, labels, float(level.valid))
+        yield MetricSample(names.TARGET, labels, level.target)
         if level.budget_left is not None:
-            yield Sample(names.BUDGET_LEFT, labels, level.budget_left)
+            yield MetricSample(names.BUDGET_LEFT, labels, level.budget_left)
         for burn in level.burn:
             where = (*labels, burn.window.value)
             if burn.rate is not None:
-                yield Sample(names.BURN_RATE, where, burn.rate)
-            yield Sample(names.BUDGET_SPENT, where, burn.budget_spent)
+                yield MetricSample(names.BURN_RATE, where, burn.rate)
+            yield MetricSample(names.BUDGET_SPENT, where, burn.budget_spent)
 
 
 class Pushgateway(Connection):
@@ -158,7 +158,7 @@ class Pushgateway(Connection):
             raise self.fault(f"{error}", PLACE_HINT) from error
 
 
-def check_place(url: str) -> None:
+def check_address(url: str) -> None:
     """Raise `PublishError` unless the text is the address of a Pushgateway; sends nothing."""
     with Pushgateway(url):
         pass

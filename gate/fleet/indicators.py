@@ -75,7 +75,7 @@ class DayCount(Document):
     valid: int
 
 
-class Level(Document):
+class IndicatorLevel(Document):
     """One indicator of one group: `good` of `valid` events, compared with the target.
 
     `allowed` is the error budget: the number of bad events that the target permits. `budget_left`
@@ -124,7 +124,7 @@ class GroupLevels(Document):
     values: tuple[str, ...]
     lines: int
     outcomes: tuple[OutcomeCount, ...]
-    levels: tuple[Level, ...]
+    levels: tuple[IndicatorLevel, ...]
 
 
 class SloReport(Document):
@@ -346,7 +346,7 @@ def _group_levels(values: tuple[str, ...], counts: _Counts, levels: GateLevels) 
     )
 
 
-def _level(indicator: Indicator, counts: _Counts, target: float) -> Level:
+def _level(indicator: Indicator, counts: _Counts, target: float) -> IndicatorLevel:
     place = 2 * list(Indicator).index(indicator)
     days = [
         (day, row[place], row[place] + row[place + 1])
@@ -355,7 +355,7 @@ def _level(indicator: Indicator, counts: _Counts, target: float) -> Level:
     ]
     good, valid = sum(day[1] for day in days), sum(day[2] for day in days)
     allowed = (1 - target) * valid
-    return Level(
+    return IndicatorLevel(
         indicator=indicator,
         good=good,
         valid=valid,

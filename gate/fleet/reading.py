@@ -32,7 +32,7 @@ SOURCE: Final = "a line of the history"
 _LINE: Final[TypeAdapter[HistoryLine | RollbackLine]] = TypeAdapter(AnyLine)
 
 
-class LeftOut(StrEnum):
+class WhyLeftOut(StrEnum):
     """Why a line does not count."""
 
     BROKEN = "broken"
@@ -61,17 +61,17 @@ class Reading:
     folder: FolderStore
     since: datetime
     now: datetime
-    left_out: Counter[LeftOut] = field(default_factory=Counter)
+    left_out: Counter[WhyLeftOut] = field(default_factory=Counter)
 
     def left_out_by_reason(self) -> dict[str, int]:
         """Return the numbers of lines that were left out so far, by reason."""
-        return {why.value: self.left_out[why] for why in LeftOut if self.left_out[why]}
+        return {why.value: self.left_out[why] for why in WhyLeftOut if self.left_out[why]}
 
     def lines(self) -> Iterator[Moment]:
         """Yield every line once, oldest first as far as each day's files are sorted."""
         first = self.since.astimezone(UTC).date()
         if strays := self.folder.strays(first):
-            self.left_out[LeftOut.NO_FILE] += strays
+            self.left_out[WhyLeftOut.NO_FILE] += strays
         for day, names in by_day(self.folder.names(first)):
             seen, of_day = set[int](), _seconds_of(day)
             batches = [name for name in names if name[11:].startswith(BATCH)]
@@ -90,15 +90,15 @@ class Reading:
                     continue
                 seen.add(known)
                 line = parsed_line(row)
-                if isinstance(line, LeftOut):
+                if isinstance(line, WhyLeftOut):
                     self.left_out[line] += 1
                     continue
                 seconds = datetime.fromisoformat(line.judged_at).timestamp()
                 if seconds > end:
-                    self.left_out[LeftOut.FUTURE] += 1
+                    self.left_out[WhyLeftOut.FUTURE] += 1
                 elif int(seconds) not in of_day:
                     # The line may be in its own day's folder too, and would then count twice.
-                    self.left_out[LeftOut.OTHER_DAY] += 1
+                    self.left_out[WhyLeftOut.OTHER_DAY] += 1
                 elif seconds >= start:
                     yield Moment(seconds, line)
 
@@ -111,7 +111,7 @@ class Reading:
             # new file, so fail.
             if not self.folder.has(name):
                 raise
-            self.left_out[LeftOut.NO_FILE] += 1
+            self.left_out[WhyLeftOut.NO_FILE] += 1
 
 
 def _seconds_of(day: str) -> range:
@@ -122,10 +122,10 @@ def _seconds_of(day: str) -> range:
     return range(0)
 
 
-def parsed_line(row: bytes) -> HistoryLine | RollbackLine | LeftOut:
+def parsed_line(row: bytes) -> HistoryLine | RollbackLine | WhyLeftOut:
     """Parse a line strictly; return the reason if it is not a valid line."""
     if len(row) > MAX_HISTORY_LINE_BYTES:
-        return LeftOut.TOO_LONG
+        return WhyLeftOut.TOO_LONG
     with suppress(ValidationError):
         line = _LINE.validate_json(row)
         # Of two equal keys pydantic silently keeps the last. So only lines without such a pair take
@@ -135,9 +135,9 @@ def parsed_line(row: bytes) -> HistoryLine | RollbackLine | LeftOut:
     try:
         outline = outline_of_json(row, SOURCE)
         if outline is not None and outline.get("schema_version") != HISTORY_SCHEMA:
-            return LeftOut.FOREIGN
+            return WhyLeftOut.FOREIGN
         if outline is not None and outline.get("kind") == "rollback":
             return read_document(RollbackLine, row, SOURCE)
         return read_document(HistoryLine, row, SOURCE)
     except DocumentError:
-        return LeftOut.BROKEN
+        return WhyLeftOut.BROKEN

@@ -19,9 +19,9 @@ from gate.publishing.registry import (
     EMPTY_TYPE,
     MAX_MANIFEST_BYTES,
     descriptor,
-    digest_of,
     read_manifest,
     registry_client,
+    registry_digest,
 )
 from gate.publishing.registry_api import MANIFEST_TYPE, RegistryClient
 from gate.settings.delivery_sections import OCI, S3, check_repository
@@ -202,7 +202,7 @@ class RegistryStore:
         with self._client() as client:
             client.put_bytes(EMPTY)
             client.put_bytes(data)
-            client.put_manifest(digest_of(manifest), manifest, MANIFEST_TYPE)
+            client.put_manifest(registry_digest(manifest), manifest, MANIFEST_TYPE)
             client.put_manifest(_tag(name), manifest, MANIFEST_TYPE)
 
     def names(self, since: date) -> Iterator[str]:
@@ -222,7 +222,7 @@ class RegistryStore:
             if len(layers) != 1 or layers[0].size > MAX_FILE_BYTES:
                 raise client.wrong(f"has no lines of a history under {_tag(name)}")
             lines = client.receive(layers[0].digest, layers[0].size, b"".join)
-            if digest_of(lines) != layers[0].digest:
+            if registry_digest(lines) != layers[0].digest:
                 raise client.wrong(f"gave other bytes than {layers[0].digest[:19]}… names")
         return lines
 

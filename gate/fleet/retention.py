@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
 
-from gate.fleet.reading import LeftOut, Reading, parsed_line
+from gate.fleet.reading import Reading, WhyLeftOut, parsed_line
 from gate.text.digests import sha256_hex
 from gate.text.document import Document
 from gate.verdict.history import HistoryLine, RollbackLine
@@ -90,11 +90,11 @@ def newest_lines_of_gates(reading: Reading) -> NewestLines:
     return NewestLines(lines=(*last.values(), *good.values()))
 
 
-def class_of(row: bytes, newest: AnyKept) -> LineClass:
+def class_of_line(row: bytes, newest: AnyKept) -> LineClass:
     """Return the class of a line, according to its own content."""
     line = parsed_line(row)
-    if isinstance(line, LeftOut):
-        return LineClass.FOREIGN if line is LeftOut.FOREIGN else LineClass.OTHER
+    if isinstance(line, WhyLeftOut):
+        return LineClass.FOREIGN if line is WhyLeftOut.FOREIGN else LineClass.OTHER
     if isinstance(line, RollbackLine):
         return LineClass.SEALED
     if line in newest:
@@ -114,7 +114,7 @@ def rest_of_day(
     for name, data in files:
         rows, stay = rows_of(data), list[int]()
         for number, row in enumerate(rows):
-            line_class = class_of(row, newest)
+            line_class = class_of_line(row, newest)
             # ISO dates are ordered like text, and the empty text for "no limit" comes before all of
             # them.
             if day >= first_days[line_class]:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from .sources.reads import CLOCKS, hook_dates, hook_reads, replace_function
-from .sources.recorded import IN_CODE, READING, SOURCES, Source
+from .sources.recorded import IN_CODE, READING, SOURCES, SourceRecord
 from .user_code import calling_frame, users_frame
 
 TYPE_CHECKING = False
@@ -138,4 +138,4 @@ def tell_code(name: str) -> None:
     if names is None:
         return
     for used, place, function in uses_in_code(names, sets=name == HASH_SEED):
-        SOURCES.report(Source(READING, used, place, [f"{place} {function}"], before=IN_CODE))
+        SOURCES.report(SourceRecord(READING, used, place, [f"{place} {function}"], before=IN_CODE))

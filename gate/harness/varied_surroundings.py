@@ -15,7 +15,7 @@ import sys
 import time
 
 from .sources.reads import put
-from .sources.recorded import READING, SOURCES, VARIED, Source
+from .sources.recorded import READING, SOURCES, VARIED, SourceRecord
 from .user_code import CodeLine, calling_frame, named_as, users_frame
 from .variation_readings import read_by
 
@@ -34,12 +34,12 @@ class CannotVaryError(Exception):
 
 def tell_varied(name: str, what: str) -> None:
     """Report that the variation is active: from here on the training finds `what`."""
-    SOURCES.report(Source(VARIED, name, CodeLine(), [], after=what))
+    SOURCES.report(SourceRecord(VARIED, name, CodeLine(), [], after=what))
 
 
 def tell_not_varied(name: str, why: str) -> None:
     """Report why the variation is not active in this process."""
-    SOURCES.report(Source(VARIED, name, CodeLine(), [], before=why))
+    SOURCES.report(SourceRecord(VARIED, name, CodeLine(), [], before=why))
 
 
 # set in the first process of a training, so that processes that it starts add no load of their own

@@ -143,12 +143,12 @@ def main_wait(pod_settings: str, job: str) -> None:
     with _api(PodSettings.model_validate_json(pod_settings)) as api:
         while True:
             try:
-                seen = watched(api, job)
+                seen = watched_job(api, job)
             except UnansweredError as error:
                 # the pods keep running while the API is unreachable
-                seen = Watched(over=False, words=_words(error))
+                seen = WatchedJob(over=False, words=_words(error))
             except GateError as error:
-                seen = Watched(over=True, words=_words(error))
+                seen = WatchedJob(over=True, words=_words(error))
             if seen.words != before:
                 sys.stdout.write(f"{safe_line(seen.words)}\n")
                 sys.stdout.flush()
@@ -375,28 +375,28 @@ class _Pods(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Watched:
+class WatchedJob:
     """Whether a job is over, and what it waits for or why it ended."""
 
     over: bool
     words: str
 
 
-def watched(api: KubernetesApi, name: str) -> Watched:
+def watched_job(api: KubernetesApi, name: str) -> WatchedJob:
     """Return the state of a job; one lost pod ends it, whatever the others do."""
     job = api.read(JOBS, name, _Job)
     if job is None:
-        return Watched(over=True, words="somebody deleted the job")
+        return WatchedJob(over=True, words="somebody deleted the job")
     pods = api.list(PODS, f"{LABEL}={name}", _Pods) or _Pods()
     # before the job's own conditions, which do not name the pod
     if lost := next(_lost(pods.items), ""):
-        return Watched(over=True, words=lost)
+        return WatchedJob(over=True, words=lost)
     ended = job.status.holding("Failed", "FailureTarget", "Complete", "SuccessCriteriaMet")
     if ended is not None:
-        return Watched(over=True, words=ended.words or f"the job is {ended.type.lower()}")
+        return WatchedJob(over=True, words=ended.words or f"the job is {ended.type.lower()}")
     if suspended := job.status.holding("Suspended"):
-        return Watched(over=False, words=suspended.words or "the job is suspended")
-    return Watched(over=False, words=next(_waiting(pods.items), ""))
+        return WatchedJob(over=False, words=suspended.words or "the job is suspended")
+    return WatchedJob(over=False, words=next(_waiting(pods.items), ""))
 
 
 def _lost(pods: list[_Pod]) -> Iterator[str]:

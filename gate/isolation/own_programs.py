@@ -43,10 +43,10 @@ from gate.isolation.scheduler import (
     NODE_NAME,
     JobState,
     Owner,
-    answer_of,
     begun,
     node_folder,
     owner_of,
+    run_limited,
 )
 from gate.system.files import writing
 from gate.text.untrusted_text import safe_line
@@ -250,7 +250,7 @@ class AgentJobs:
                 mark(place, end_file(int(step)) if step else STOP)
             if not step:
                 programs = self._programs
-                answer_of((*programs.cancel, job), programs.cancel_called, self.environment)
+                run_limited((*programs.cancel, job), programs.cancel_called, self.environment)
         if any(" " not in name for name in jobs):
             self._bury()
 

@@ -164,7 +164,7 @@ def finished(
     )
 
 
-def answer_of(
+def run_limited(
     command: tuple[str, ...], shown: str, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run a program and return its output as text, cut at a limit.

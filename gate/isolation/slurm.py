@@ -26,9 +26,9 @@ from gate.isolation.scheduler import (
     NODE_NAME,
     JobState,
     Owner,
-    answer_of,
     begun,
     owner_of,
+    run_limited,
 )
 from gate.text.untrusted_text import safe_line
 
@@ -185,7 +185,7 @@ class Slurm:
         return done.stdout
 
     def _run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return answer_of((self.program(name), *arguments), name, self.environment)
+        return run_limited((self.program(name), *arguments), name, self.environment)
 
 
 def _refused(name: str, done: subprocess.CompletedProcess[str]) -> RunError:

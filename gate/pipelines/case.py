@@ -43,7 +43,7 @@ from gate.verdict.facts import Decision, Facts
 from gate.verdict.override_findings import drawn_entropy
 from gate.verdict.reached_level import SeedsOfBrought, in_force
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import NotRun, Outcome, Part, RecordedRuns, Verdict, WhyNotRun
+from gate.verdict.verdict import NotRun, Outcome, RecordedRuns, RunPurpose, Verdict, WhyNotRun
 
 PAIR = 2
 KILLS = len(KillPoint)
@@ -373,25 +373,27 @@ class ClosedCase:
         """The runs that this call could have made and did not, each group with its reason."""
         case, request = self.case, self.case.request
         unpriced = self._missing(plan_gate(request.strict_runs, priced=True), RunMode.DEFAULT)
-        parts = [] if request.priced else [(Part.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
+        parts = (
+            [] if request.priced else [(RunPurpose.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
+        )
         resume = request.settings.resume
         of_resume = PAIR + KILLS * (resume is not None and resume.kill_while_saving)
         unresumed = resume is not None and not request.resumes
-        parts += [(Part.RESUME, WhyNotRun.NOT_NIGHTLY, of_resume)] if unresumed else []
+        parts += [(RunPurpose.RESUME, WhyNotRun.NOT_NIGHTLY, of_resume)] if unresumed else []
         if case.one_run is not None:
             further = self._missing(case.planned, RunMode.STRICT)
-            parts += [(Part.STRICT_RUNS, WhyNotRun.REPRODUCED, further)]
+            parts += [(RunPurpose.STRICT_RUNS, WhyNotRun.REPRODUCED, further)]
         if case.outcome_known:
             why = WhyNotRun.RUNS_DIFFER if case.differ else WhyNotRun.NOT_FINITE
             asked = request.settings.operator_audit and not self.operator_audit_failure
             audit = (plan_operator_audit(),) if asked else ()
             seeds = plan_seeds(request.settings) if not self.evidence.seeded else ()
             stopped = (
-                (Part.STRICT_RUNS, self._missing(case.planned, RunMode.STRICT)),
-                (Part.DEFAULT_RUNS, self._missing(case.planned, RunMode.DEFAULT)),
-                (Part.SEEDS, len(seeds)),
-                (Part.OPERATOR_AUDIT, self._missing(audit, RunMode.AUDIT)),
-                (Part.RESUME, of_resume if request.resumes and self.resume is None else 0),
+                (RunPurpose.STRICT_RUNS, self._missing(case.planned, RunMode.STRICT)),
+                (RunPurpose.DEFAULT_RUNS, self._missing(case.planned, RunMode.DEFAULT)),
+                (RunPurpose.SEEDS, len(seeds)),
+                (RunPurpose.OPERATOR_AUDIT, self._missing(audit, RunMode.AUDIT)),
+                (RunPurpose.RESUME, of_resume if request.resumes and self.resume is None else 0),
             )
             parts += [(part, why, runs) for part, runs in stopped]
         return tuple(NotRun(part=part, why=why, runs=runs) for part, why, runs in parts if runs)

@@ -207,7 +207,7 @@ def _moved_locks(evidence: EvidenceSet) -> tuple[str, ...]:
     return tuple(moved[:MAX_BROUGHT_FILES])
 
 
-def brought_environment(evidence: EvidenceSet) -> BroughtEnvironment:
+def environment_of_evidence(evidence: EvidenceSet) -> BroughtEnvironment:
     """Return what the change installs: lock files that moved, and an image that its runs had."""
     images = [
         next((run.run.isolation.image for run in evidence.runs_of(RunMode.STRICT, commit)), "")
@@ -264,7 +264,7 @@ def _verdict(evidence: EvidenceSet, compared: _Compared, entry: BaselineEntry | 
     recorded = own if entry is None else entry.data
     return _plain_verdict(evidence, compared.outcome, cause).model_copy(
         update={
-            "brought": brought_environment(evidence),
+            "brought": environment_of_evidence(evidence),
             "data_moved": data_moves(recorded, evidence.data),
             "data_brought": data_brought,
             "diagnosis": diagnosis,

@@ -35,7 +35,7 @@ MAX_SHOWN: Final = 100_000
 _Record = TypeVar("_Record")
 
 
-class ShownLines(Document):
+class WindowLines(Document):
     """The newest lines of a window, oldest first; `lines_total` counts all lines of the window."""
 
     lines: Annotated[tuple[AnyLine, ...], Field(max_length=MAX_SHOWN)]
@@ -44,7 +44,7 @@ class ShownLines(Document):
 
 
 REPORT: Final[RecordForm[SloReport]] = RecordForm(SloReport)
-SHOWN: Final[RecordForm[ShownLines]] = RecordForm(ShownLines)
+SHOWN: Final[RecordForm[WindowLines]] = RecordForm(WindowLines)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,17 +99,17 @@ def measured(call: FleetCall, settings: SloSettings, by: Sequence[GroupBy]) -> S
     )
 
 
-def newest_lines(call: FleetCall, most: int) -> ShownLines:
+def newest_lines(call: FleetCall, most: int) -> WindowLines:
     """Return the newest lines of the window, `most` at most."""
 
-    def look(reading: Reading) -> ShownLines:
+    def look(reading: Reading) -> WindowLines:
         kept: list[HistoryLine | RollbackLine] = []
         total = 0
         lines = reading.lines()
         while some := [moment.line for moment in islice(lines, most)]:
             total += len(some)
             kept = [*kept, *some][-most:]
-        return ShownLines(
+        return WindowLines(
             lines=tuple(kept), lines_total=total, left_out=reading.left_out_by_reason()
         )
 

@@ -37,7 +37,7 @@ from gate.pipelines.seed_results import entry_results, recorded_results, unfit_s
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
 from gate.pipelines.snapshots import clear_out, held_out, lines_of_the_change
-from gate.pipelines.unaffected import answered
+from gate.pipelines.unaffected import recorded_answer
 from gate.settings.load import answering_digest, training_settings
 from gate.system.git.changes import Change
 from gate.training.lanes import in_groups, turns_of
@@ -119,7 +119,7 @@ def gate(request: GateRequest, adapters: Adapters, change: Change | None) -> Gat
         # read the policy files before any training code runs, so that it cannot change them
         baselines = read_baselines(request, adapters)
     with _prepared(request, adapters, baselines, call) as prepared:
-        gated, why_trained = answered(prepared, baselines)
+        gated, why_trained = recorded_answer(prepared, baselines)
         closed = None if gated else _train_all(prepared, change, baselines)
     if closed is not None:
         with call.own(OwnWork.JUDGING):

@@ -42,7 +42,7 @@ from gate.package.packing import keep_code
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.fresh_process import FreshReader
 from gate.pipelines.reading import MAX_TEXT, Ask, SavedQuestion, StateAnswer, StateQuestion
-from gate.pipelines.snapshots import export_snapshot, part_of, prepare_out
+from gate.pipelines.snapshots import copy_part, export_snapshot, prepare_out
 from gate.pipelines.tree_files import locks_of_commits
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import settings_digest, training_digest
@@ -328,7 +328,7 @@ def _check_files(
     A proposed entry may depend on this digest, so it is computed here.
     """
     files = request.settings.train.files
-    here = part_of(request, work / SNAPSHOT, work / "part", adapters.files) if files else ""
+    here = copy_part(request, work / SNAPSHOT, work / "part", adapters.files) if files else ""
     if imported.files_digest != here:
         raise EvidenceError(
             "the runs got different files than train.files names", hint=ALTERED_HINT

@@ -35,7 +35,7 @@ from gate.evidence.node_reports import (
 )
 from gate.evidence.saved_state import captured_state, state_leaves
 from gate.isolation.confined_look import read_apart, reading_seconds
-from gate.pipelines.run_watch import last_step
+from gate.pipelines.run_watch import last_written_step
 from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
 from gate.system.machine import machine_facts
@@ -151,7 +151,7 @@ def _steps(files: Files, out: Path) -> Iterator[tuple[str, int]]:
         if rank is None:
             continue
         with suppress(StorageError, OSError):
-            step = last_step(files, out / name)
+            step = last_written_step(files, out / name)
             if step:
                 yield rank[1], step
 

@@ -8,7 +8,7 @@ from gate.baseline.entry import Baselines
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.package.packing import CallDocument
 from gate.pipelines.case import case_of
-from gate.pipelines.diagnose import Retold, brought_environment, diagnose_kept
+from gate.pipelines.diagnose import Retold, diagnose_kept, environment_of_evidence
 from gate.pipelines.gate import judge
 from gate.pipelines.kept_evidence import KeptEvidence
 from gate.settings.gate_settings import GateSettings
@@ -51,7 +51,7 @@ def _judged(kept: KeptEvidence, settings: GateSettings, call: CallDocument) -> V
         out=Path(),
         commit=evidence.commit,
         base_commit=evidence.base_commit,
-        environment_change=brought_environment(evidence),
+        environment_change=environment_of_evidence(evidence),
         # only such a call owes the runs of a resume that is made at night
         nightly=resume is not None and resume.when == "nightly" and evidence.resume is not None,
     )

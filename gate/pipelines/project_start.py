@@ -43,7 +43,7 @@ MODULE: Final = ("-m", "--module")
 ENTRY: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)", re.ASCII)
 
 
-class Shown(NamedTuple):
+class ShownCommand(NamedTuple):
     """A command in a text: launcher with its options, script or module, arguments and the file."""
 
     launcher: tuple[str, ...]
@@ -85,7 +85,7 @@ def trainings_of(sources: Mapping[str, str], texts: Mapping[str, str]) -> tuple[
     return tuple(_started(training, shown) for training in trainings)
 
 
-def _started(training: Training, shown: list[Shown]) -> Training:
+def _started(training: Training, shown: list[ShownCommand]) -> Training:
     """Add the launcher or the required options to a training if a text shows them."""
     # commands in a text start at the root, so they do not fit another working directory
     if training.workdir != ".":
@@ -111,7 +111,7 @@ def _names(script: str) -> tuple[str, str]:
     return script, module.removesuffix(".__main__")
 
 
-def _shown(name: str, text: str) -> Iterator[Shown]:
+def _shown(name: str, text: str) -> Iterator[ShownCommand]:
     if TELLING_FILE.fullmatch(name) is None:
         return
     # a backslash at the end of a line continues the command
@@ -128,7 +128,7 @@ def _shown(name: str, text: str) -> Iterator[Shown]:
             yield command
 
 
-def _parsed(words: list[str], file: str) -> Shown | None:
+def _parsed(words: list[str], file: str) -> ShownCommand | None:
     while words and words[0] in BEFORE_A_COMMAND:
         words = words[1:]
     if not words:
@@ -146,7 +146,7 @@ def _parsed(words: list[str], file: str) -> Shown | None:
     if place >= len(words):
         return None
     target = PurePosixPath(words[place]).as_posix()
-    return Shown(launcher, target, tuple(words[place + 1 :]), file)
+    return ShownCommand(launcher, target, tuple(words[place + 1 :]), file)
 
 
 def _console_scripts(project: str, sources: Mapping[str, str]) -> Iterator[Training]:

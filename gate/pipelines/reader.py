@@ -94,7 +94,7 @@ def _build(kind: type[Document]) -> None:
 def _answer(data: bytes) -> bytes:
     """Answer one question in the child, which has its limits already."""
     question = read_question(data)
-    return answered(question).model_dump_json(context=PACKED).encode("utf-8")
+    return answer_question(question).model_dump_json(context=PACKED).encode("utf-8")
 
 
 def read_question(data: bytes) -> Question[Any]:
@@ -106,7 +106,7 @@ def read_question(data: bytes) -> Question[Any]:
     return read_document(kind, data, shown)
 
 
-def answered(question: Question[Answer]) -> ReadingAnswer[Answer]:
+def answer_question(question: Question[Answer]) -> ReadingAnswer[Answer]:
     """Return the answer to a question, or the fault that prevented it."""
     form = question.answer_form()
     try:

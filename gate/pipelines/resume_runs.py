@@ -20,7 +20,7 @@ from gate.evidence.observations import (
     SourceKind,
 )
 from gate.evidence.ranks import NO_STEP
-from gate.evidence.resume_evidence import CheckpointLook, digest_of, left_by_kill
+from gate.evidence.resume_evidence import CheckpointLook, carried_digest, left_by_kill
 from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.fresh_process import ANY_FAULT
 from gate.pipelines.runs import Trainings
@@ -88,7 +88,7 @@ def _make(
         update={
             "files": len(carried.files),
             "size_bytes": sum(file.size_bytes for file in carried.files),
-            "sha256": digest_of(carried),
+            "sha256": carried_digest(carried),
         }
     )
     trainings.ended.resume = attempt

@@ -100,7 +100,7 @@ class Rollback(Document):
     notes: tuple[str, ...] = ()
 
 
-class Candidate(Document):
+class RollbackCandidate(Document):
     """A package that may be the last good one; commit and time are its own, unverified claims.
 
     `digest` names it in a registry, `path` is its file. `fault` is why its claims are unreadable.
@@ -163,9 +163,9 @@ class Demands:
         return ""
 
 
-def from_registry(listed: ListedPackage) -> Candidate:
+def from_registry(listed: ListedPackage) -> RollbackCandidate:
     """Return the candidate for a package that a registry lists."""
-    return Candidate(
+    return RollbackCandidate(
         shown=listed.tag,
         commit=listed.commit,
         created_at=listed.created_at,
@@ -173,7 +173,7 @@ def from_registry(listed: ListedPackage) -> Candidate:
     )
 
 
-def packages_in(folder: Path, files: Files) -> tuple[Candidate, ...]:
+def packages_in(folder: Path, files: Files) -> tuple[RollbackCandidate, ...]:
     """Return the packages in a folder and its subfolders, the newest first by their own claims.
 
     Only the headers and one small file of each package are read. Unreadable packages come first,
@@ -195,14 +195,14 @@ def _may_be_package(place: Path, files: Files) -> bool:
     return place.name == PACKAGE or any(map(files.exists, seal_paths(place)))
 
 
-def _candidate(place: Path, files: Files) -> Candidate:
+def _candidate(place: Path, files: Files) -> RollbackCandidate:
     shown = safe_line(str(place))
     sealed = any(map(files.exists, seal_paths(place)))
     try:
         call = _call(place, files)
     except GateError as fault:
-        return Candidate(shown=shown, path=str(place), sealed=sealed, fault=fault.message)
-    return Candidate(
+        return RollbackCandidate(shown=shown, path=str(place), sealed=sealed, fault=fault.message)
+    return RollbackCandidate(
         shown=shown,
         commit=call.commit,
         created_at=call.created_at,
@@ -327,7 +327,9 @@ def hand_out(
     return tuple(done)
 
 
-def in_order(candidates: Sequence[Candidate], commits: Sequence[str]) -> list[Candidate]:
+def by_branch_order(
+    candidates: Sequence[RollbackCandidate], commits: Sequence[str]
+) -> list[RollbackCandidate]:
     """Sort candidates by a branch's commits, the newest first; other commits come last.
 
     Candidates without a commit come first, because their age is unknown.

@@ -30,7 +30,7 @@ ROUNDED_SECONDS: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Watched:
+class LivingRun:
     """A living run: the harness's folder, the start time and the number of steps."""
 
     out: Path
@@ -63,7 +63,7 @@ class RunWatch:
         self._took.append(seconds)
         self._first = None
 
-    def words(self, going: Sequence[Watched], over: int = 0) -> str:
+    def words(self, going: Sequence[LivingRun], over: int = 0) -> str:
         """Return a text such as `run 2 of 4, step 13 of 20, about 40 s left`; omit what is unknown.
 
         `over` runs of the turn have ended already.
@@ -87,7 +87,7 @@ class RunWatch:
         which = f"run {last}" if runs == 1 else f"runs {last - runs + 1} to {last}"
         return f"{which} of {self.total}"
 
-    def _left(self, step: int, watched: Watched, runs: int) -> float | None:
+    def _left(self, step: int, watched: LivingRun, runs: int) -> float | None:
         """Estimate the seconds until the series ends, from the pace since the first step seen."""
         now = self.clock()
         if self._first is None or self._first[0] != watched.begun_seconds:
@@ -108,13 +108,15 @@ def step_in(files: Files, out: Path) -> int:
     """Return the last step that the harness wrote into a folder; 0 if none is readable."""
     try:
         names = files.list_names(out, max_names=MOST_NAMES)
-        steps = (last_step(files, out / name) for name in names if STEPS_FILE.fullmatch(name))
+        steps = (
+            last_written_step(files, out / name) for name in names if STEPS_FILE.fullmatch(name)
+        )
         return max(steps, default=0)
     except StorageError:
         return 0
 
 
-def last_step(files: Files, path: Path) -> int:
+def last_written_step(files: Files, path: Path) -> int:
     """Return the last step in a file of steps, read from its end; 0 without one.
 
     Raises `StorageError` for anything but a plain file.

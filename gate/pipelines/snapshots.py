@@ -138,7 +138,7 @@ def export_snapshot(
         digest=digest,
         changed_files=changed,
         part=part,
-        part_digest=part_of(request, target, part, adapters.files) if part else "",
+        part_digest=copy_part(request, target, part, adapters.files) if part else "",
     )
 
 
@@ -157,7 +157,7 @@ def _patterns(files: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(f"{compiled(pattern)}(/.*)?", re.DOTALL) for pattern in files)
 
 
-def part_of(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
+def copy_part(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
     """Copy a commit's files of the training to `part`; return the digest of that tree.
 
     The baseline is never among them, because its content depends on the result. Raises

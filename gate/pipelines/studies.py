@@ -23,7 +23,7 @@ from gate.comparison.studies import (
     StudyDocument,
     StudyKind,
 )
-from gate.comparison.study_figures import arm_contrast, ranks_of, study_arm, study_runs
+from gate.comparison.study_figures import arm_contrast, process_count, study_arm, study_runs
 from gate.errors import DocumentError, EvidenceError, SettingsError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import read_apart
@@ -152,10 +152,10 @@ def run_study(
 def _alone(trainings: Trainings, planned: PlannedRun, kind: StudyKind) -> RunEvidence:
     run = trainings.run(planned)
     asked = planned.variant.removeprefix(RANKS_ARM)
-    if kind is StudyKind.SCALING and ranks_of(run) != int(asked):
+    if kind is StudyKind.SCALING and process_count(run) != int(asked):
         raise EvidenceError(
             f"run {planned.label}: {asked} ranks were asked for, and the training reports "
-            f"{ranks_of(run)}",
+            f"{process_count(run)}",
             hint=f"Let the command start that many processes that join one group: {EXAMPLE}",
         )
     return run

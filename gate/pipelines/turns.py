@@ -18,7 +18,7 @@ from gate.isolation.process_request import (
     StartedProcess,
 )
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.run_watch import LOOK_EACH_SECONDS, RunWatch, Watched
+from gate.pipelines.run_watch import LOOK_EACH_SECONDS, LivingRun, RunWatch
 from gate.settings.gate_settings import Device, GateSettings
 from gate.settings.levels import CostSettings
 from gate.system.console import Reached
@@ -281,8 +281,8 @@ class Turns:
         living = [self._watched(begun) for begun in going if begun.result is None]
         reached(self.watch.words(living, over=len(going) - len(living)))
 
-    def _watched(self, begun: Begun) -> Watched:
-        return Watched(
+    def _watched(self, begun: Begun) -> LivingRun:
+        return LivingRun(
             out=run_folders(begun.lane.root, begun.planned.varied).out,
             begun_seconds=begun.begun_seconds,
             max_steps=training_of(begun.planned, self._train).max_steps,

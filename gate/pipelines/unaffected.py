@@ -40,8 +40,8 @@ from gate.verdict.request import GateRequest
 from gate.verdict.verdict import (
     NotRun,
     Outcome,
-    Part,
     RecordedPass,
+    RunPurpose,
     Verdict,
     WhyNotRun,
 )
@@ -50,7 +50,7 @@ SHOWN = 3
 SHOWN_CHARACTERS = 80
 
 
-def answered(prepared: Prepared, baselines: Baselines) -> tuple[Gated | None, str]:
+def recorded_answer(prepared: Prepared, baselines: Baselines) -> tuple[Gated | None, str]:
     """Return the answer of an entry of the trusted baseline; None if the commit has to be trained.
 
     The text says why it is trained although the settings ask for an answer.
@@ -355,6 +355,6 @@ def unaffected_verdict(
         # the verdict must not suggest that this commit ran
         not_exercised=("this commit: nothing of it was run",),
         not_run=(
-            NotRun(part=Part.STRICT_RUNS, why=WhyNotRun.UNAFFECTED, runs=request.strict_runs),
+            NotRun(part=RunPurpose.STRICT_RUNS, why=WhyNotRun.UNAFFECTED, runs=request.strict_runs),
         ),
     )

@@ -100,13 +100,13 @@ def descriptor(content: bytes, media_type: str, **more: object) -> dict[str, obj
     """Return a descriptor, which names these bytes in another document."""
     return {
         "mediaType": media_type,
-        "digest": digest_of(content),
+        "digest": registry_digest(content),
         "size": len(content),
         **more,
     }
 
 
-def digest_of(content: bytes) -> str:
+def registry_digest(content: bytes) -> str:
     """Return the digest that names these bytes in a registry."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
@@ -236,7 +236,7 @@ class OciRegistry:
             client.put_bytes(EMPTY)
             client.put_blob(artifact.package, self._files)
             package = package_manifest(artifact)
-            digest = digest_of(package)
+            digest = registry_digest(package)
             client.put_manifest(digest, package, MANIFEST_TYPE)
             self._push_seals(client, artifact, package)
             tag, notes = self._free_tag(client, artifact, digest)
@@ -256,14 +256,14 @@ class OciRegistry:
                 )
             manifest = read_manifest(content)
             package = _package_layer(client, manifest, reference)
-            seals, notes = self._seals(client, digest_of(content))
+            seals, notes = self._seals(client, registry_digest(content))
             paths = {name: out / name for name in (*seals, PACKAGE_FILE)}
             self._refuse_taken(paths.values())
             for name, layer in {**seals, PACKAGE_FILE: package}.items():
                 self._write(client, layer, paths[name])
         words = manifest.annotations
         return Pulled(
-            reference=f"{self._place}@{digest_of(content)}",
+            reference=f"{self._place}@{registry_digest(content)}",
             commit=reference.commit,
             outcome=words.get(OUTCOME, ""),
             created_at=words.get(CREATED, ""),
@@ -305,11 +305,11 @@ class OciRegistry:
         for seal in artifact.seals:
             client.put_blob(seal, self._files)
         seals = seals_manifest(artifact, package)
-        reply = client.put_manifest(digest_of(seals), seals, MANIFEST_TYPE)
+        reply = client.put_manifest(registry_digest(seals), seals, MANIFEST_TYPE)
         if SUBJECT_HEADER in reply.headers:
             return
         # Without this header the registry keeps no list of manifests that refer to another one.
-        tag = _fallback_tag(digest_of(package))
+        tag = _fallback_tag(registry_digest(package))
         index = client.manifest(tag, max_bytes=MAX_INDEX_BYTES)
         client.put_manifest(tag, index_with(index, seals), INDEX_TYPE)
 
@@ -319,7 +319,7 @@ class OciRegistry:
         """Return the commit's tag or, if another package has it, a separate tag for this one."""
         tag = commit_tag(artifact.commit, artifact.gate_id)
         manifest = client.manifest(tag, max_bytes=MAX_MANIFEST_BYTES)
-        if manifest is None or digest_of(manifest) == digest:
+        if manifest is None or registry_digest(manifest) == digest:
             return tag, ()
         # Somebody may rely on the tag, so it keeps naming the first package.
         own = f"{tag}-{digest.removeprefix('sha256:')[:SHORT_DIGEST]}"
@@ -383,7 +383,7 @@ def _looked_at(
     seen = set()
     for tag in tags.get(commit, ()):
         content = client.manifest(tag, max_bytes=MAX_MANIFEST_BYTES)
-        if content is None or (digest := digest_of(content)) in seen:
+        if content is None or (digest := registry_digest(content)) in seen:
             continue
         seen.add(digest)
         try:

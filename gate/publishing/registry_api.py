@@ -307,7 +307,7 @@ class RegistryClient:
             mark = "&" if realm.query else "?"
             reply = connection.ask(HttpRequest(method="GET", url=f"{challenge.realm}{mark}{query}"))
             if reply.status != requests.codes.ok:
-                raise connection.refused(reply, LOGIN_HINT, words_of(reply.content))
+                raise connection.refused(reply, LOGIN_HINT, refusal_message(reply.content))
         try:
             answer = _TOKEN_ANSWER.validate_json(reply.content)
         except ValidationError as error:
@@ -324,10 +324,10 @@ class RegistryClient:
             raise self._refused(reply, LOGIN_HINT if denied else PLACE_HINT)
 
     def _refused(self, reply: HttpAnswer, hint: str) -> PublishError:
-        return self._connection.refused(reply, hint, words_of(reply.content))
+        return self._connection.refused(reply, hint, refusal_message(reply.content))
 
 
-def words_of(content: bytes) -> str:
+def refusal_message(content: bytes) -> str:
     """Return a refusal's message in the specification's format; empty without one."""
     try:
         answer = parse_json(content, "an answer")

@@ -26,7 +26,7 @@ _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answers:
+class AnswerTexts:
     """The sentences and steps of the three answers."""
 
     happened: tuple[str, ...]
@@ -35,16 +35,16 @@ class Answers:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lead(Answers):
+class Lead(AnswerTexts):
     """The part of the answers that is shown, and in `rest` the part that is not.
 
     A step that is shown without its later sentences is also in `rest`, as a whole.
     """
 
-    rest: Answers
+    rest: AnswerTexts
 
 
-def words_of(text: str) -> int:
+def word_count(text: str) -> int:
     """Return the number of words that a reader sees; a symbol alone is not a word."""
     return sum(any(map(str.isalnum, word)) for word in text.split())
 
@@ -58,18 +58,18 @@ def lead_of(report: Report, title: str) -> Lead:
     brief, steps = report.brief, report.next_steps
     answer = tuple(sentence for sentence in _sentences(brief.answer) if not _said(sentence, title))
     change, more = _sentences(brief.this_change), _sentences(brief.more)
-    room = _Room(MOST_WORDS - words_of(f"{title} {IS_IT} {WHAT_NOW} {BELOW} {BELOW} {BELOW}"))
+    room = _Room(MOST_WORDS - word_count(f"{title} {IS_IT} {WHAT_NOW} {BELOW} {BELOW} {BELOW}"))
     if brief.change is not None:
-        room.left -= words_of(brief.change.caption)
+        room.left -= word_count(brief.change.caption)
     first_line, changed = room.first(answer), room.first(change)
     known = (brief.cause,) if brief.cause else ()
     begin = _sentences(steps[0].text)[:1] if steps else ()
     # A known line helps more than advice on what to look for, so if both fit, the cause goes first.
-    both = brief.names_line and words_of(" ".join((*known, *begin))) <= room.left
+    both = brief.names_line and word_count(" ".join((*known, *begin))) <= room.left
     cause = room.takes(known) if both else ()
     do = room.steps(steps[:1])
-    room.left += words_of(BELOW) if do or not steps else 0
-    room.left -= 0 if steps else words_of(NOTHING_TO_DO)
+    room.left += word_count(BELOW) if do or not steps else 0
+    room.left -= 0 if steps else word_count(NOTHING_TO_DO)
     cause = cause or room.takes(known)
     do += room.steps(steps[1:2]) if do == steps[:1] else ()
     changed += room.takes(change[1:]) if changed else ()
@@ -82,7 +82,7 @@ def lead_of(report: Report, title: str) -> Lead:
         happened=(*first_line, *cause, *added) or ((BELOW,) if answer else ()),
         this_change=changed or (BELOW,),
         steps=do,
-        rest=Answers(
+        rest=AnswerTexts(
             happened=(*answer[len(first_line) :], *known[len(cause) :], *more[len(added) :]),
             this_change=change[len(changed) :],
             steps=steps[in_whole:],
@@ -100,7 +100,7 @@ class _Room:
         """Return as many of the first sentences as fit, each as a whole."""
         taken: list[str] = []
         for sentence in sentences:
-            size = words_of(sentence)
+            size = word_count(sentence)
             if size > self.left or len(sentence) > LONGEST_SENTENCE:
                 break
             self.left -= size
@@ -110,7 +110,7 @@ class _Room:
     def first(self, sentences: Sequence[str]) -> tuple[str, ...]:
         """Return an answer's first sentence if it fits, and then free the room kept for BELOW."""
         taken = self.takes(sentences[:1])
-        self.left += words_of(BELOW) if taken or not sentences else 0
+        self.left += word_count(BELOW) if taken or not sentences else 0
         return taken
 
     def steps(self, steps: Sequence[NextStep]) -> tuple[NextStep, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gate.fleet.indicators import Burn, GroupLevels, LastVerdict, Level, SloReport
+from gate.fleet.indicators import Burn, GroupLevels, IndicatorLevel, LastVerdict, SloReport
 from gate.report.layout import Cell, Row, Section, table_of
 from gate.report.markdown import table_markdown
 from gate.report.terminal_lines import section_view
@@ -115,7 +115,7 @@ def _heading(title: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>#|@" else letter for letter in title)
 
 
-def _level_row(level: Level) -> Row:
+def _level_row(level: IndicatorLevel) -> Row:
     mark = {True: "✅", False: "❌", None: NONE}[level.met]
     burn = ", ".join(_rate(rate) for rate in level.burn) if level.valid else NONE
     texts = (

@@ -25,7 +25,7 @@ from gate.verdict.verdict import (
     NotFiniteResult,
     NotRun,
     Outcome,
-    Part,
+    RunPurpose,
     Verdict,
     WhyNotRun,
     led_by_settings,
@@ -114,12 +114,12 @@ CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
 )
 
 
-PARTS: Mapping[Part, str] = MappingProxyType(
+PARTS: Mapping[RunPurpose, str] = MappingProxyType(
     {
-        Part.DEFAULT_RUNS: "default run",
-        Part.STRICT_RUNS: "strict run",
-        Part.SEEDS: "seed run",
-        Part.OPERATOR_AUDIT: "operator audit",
+        RunPurpose.DEFAULT_RUNS: "default run",
+        RunPurpose.STRICT_RUNS: "strict run",
+        RunPurpose.SEEDS: "seed run",
+        RunPurpose.OPERATOR_AUDIT: "operator audit",
     }
 )
 
@@ -382,7 +382,7 @@ def not_run_words(not_run: tuple[NotRun, ...]) -> str:
     left_out = [left_part for left_part in not_run if left_part.why not in asked]
     return ", ".join(
         "interrupted and resumed run"
-        if left_part.part is Part.RESUME
+        if left_part.part is RunPurpose.RESUME
         else count(left_part.runs, PARTS[left_part.part])
         for left_part in left_out
     )

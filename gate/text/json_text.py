@@ -25,7 +25,7 @@ def canonical_json(value: object) -> bytes:
 def canonical_sha256(value: object) -> str:
     """Return the SHA-256 of the canonical text, in lower-case hex.
 
-    `Facts` count as a list of their records. Only one record of them is in memory at a time.
+    `PackedRecords` count as a list of their records. Only one of them is in memory at a time.
     """
     hasher = hashlib.sha256()
     for piece in _canonical(value):
@@ -34,7 +34,7 @@ def canonical_sha256(value: object) -> str:
 
 
 def _canonical(value: object) -> Iterator[bytes]:
-    if isinstance(value, Facts) and value:
+    if isinstance(value, PackedRecords) and value:
         yield from _separated(b"[", ((_canonical_fact(row),) for row in value.facts()), b"]")
     elif isinstance(value, dict) and value:
         yield from _separated(
@@ -43,13 +43,13 @@ def _canonical(value: object) -> Iterator[bytes]:
     elif isinstance(value, list | tuple) and value:
         yield from _separated(b"[", map(_canonical, value), b"]")
     else:
-        yield canonical_json([] if isinstance(value, Facts) else value)
+        yield canonical_json([] if isinstance(value, PackedRecords) else value)
 
 
 def _canonical_fact(fact: dict[str, object] | list[str]) -> bytes:
     """Return the canonical text of one record, or of some as lines of JSON.
 
-    Their texts contain no space (see `Facts.facts`), so every space can be removed.
+    Their texts contain no space (see `PackedRecords.facts`), so every space can be removed.
     """
     if isinstance(fact, dict):
         return canonical_json(fact)
@@ -82,7 +82,7 @@ def reviewable_json(value: object) -> str:
 def reviewable_pieces(value: object) -> Iterator[str]:
     """Yield the same text in pieces, none longer than one fact or some lines of numbers.
 
-    `Facts` are written as a list of their records.
+    `PackedRecords` are written as a list of their records.
     """
     yield from _pieces(value, 0)
     yield "\n"
@@ -90,7 +90,7 @@ def reviewable_pieces(value: object) -> Iterator[str]:
 
 def _pieces(value: object, depth: int) -> Iterator[str]:
     pad, close = INDENT * (depth + 1), INDENT * depth
-    if isinstance(value, Facts) and value:
+    if isinstance(value, PackedRecords) and value:
         yield from _facts(value, pad, depth)
         yield f"\n{close}]"
     elif isinstance(value, dict) and value:
@@ -119,9 +119,9 @@ def _of_record(record: dict[str, object], pad: str, depth: int) -> Iterator[str]
         before = ",\n"
 
 
-def _facts(facts: Facts[Any], pad: str, depth: int) -> Iterator[str]:
+def _facts(records: PackedRecords[Any], pad: str, depth: int) -> Iterator[str]:
     before = "[\n"
-    for fact in facts.facts():
+    for fact in records.facts():
         if isinstance(fact, dict):
             yield from _item(before + pad, fact, depth)
         else:
@@ -147,13 +147,13 @@ def _is_one_fact(item: object) -> bool:
 
 
 def _is_short_list(value: object) -> bool:
-    if isinstance(value, dict | Facts):
+    if isinstance(value, dict | PackedRecords):
         return False
     return not (isinstance(value, list | tuple) and any(isinstance(p, dict | list) for p in value))
 
 
 def _inline(value: object) -> str:
-    text = INLINE.encode([] if isinstance(value, Facts) else value)
+    text = INLINE.encode([] if isinstance(value, PackedRecords) else value)
     if text.isprintable():
         return text
     # characters that reorder or hide text must not deceive a reviewer (CVE-2021-42574)
@@ -164,7 +164,7 @@ Row = TypeVar("Row")
 
 
 # not in `columns.py`, which needs pydantic: writing JSON alone must import nothing slow
-class Facts(Sequence[Row]):
+class PackedRecords(Sequence[Row]):
     """Immutable records that need not be in memory all at once."""
 
     __slots__ = ()

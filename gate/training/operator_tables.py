@@ -238,7 +238,7 @@ ON_CUDA_AND_CPU = (
 )
 
 
-def watched() -> tuple[str, ...]:
+def watched_operators() -> tuple[str, ...]:
     """Return the operators that an operator audit has to watch, without duplicates."""
     rows = (row for row in ON_CUDA_AND_CPU if not row.told_by_torch and row.device != CPU)
     return tuple(dict.fromkeys(name for row in rows for name in row.seen))
@@ -454,7 +454,7 @@ def watch_list() -> str:
     CUDA.
     """
     own = (f"{row.kind.value}:{row.name}" for row in UNCOVERED)
-    return ";".join((*own, *(f"{RowKind.OPERATOR.value}:{name}" for name in watched())))
+    return ";".join((*own, *(f"{RowKind.OPERATOR.value}:{name}" for name in watched_operators())))
 
 
 def module_row(name: str, release: Release = DOCUMENTED) -> UncoveredOperator | None:
@@ -464,7 +464,7 @@ def module_row(name: str, release: Release = DOCUMENTED) -> UncoveredOperator | 
 
 def is_watched_operator(name: str) -> bool:
     """Return whether either table lists the operator."""
-    return name in watched() or any(_rows(RowKind.OPERATOR, name))
+    return name in watched_operators() or any(_rows(RowKind.OPERATOR, name))
 
 
 def operator_row(name: str, device: str, direction: str) -> UncoveredOperator | None:

@@ -27,8 +27,8 @@ from gate.training.runs import (
     BASE_HERE,
     CarriedCheckpoint,
     Commit,
+    Interruption,
     PlannedRun,
-    Preemption,
     RunMode,
     TraceWindow,
     Trial,
@@ -125,7 +125,7 @@ def plan_shaken(
 def plan_interrupted(resume: ResumeSettings) -> PlannedRun:
     """Return a strict run that is interrupted as by a preemption."""
     mode = RunMode.INTERRUPTED
-    preemption = Preemption(step=resume.at_step, checkpoint=resume.checkpoint)
+    preemption = Interruption(step=resume.at_step, checkpoint=resume.checkpoint)
     return PlannedRun(label=label_of(mode, 1), mode=mode, preemption=preemption)
 
 
@@ -139,7 +139,9 @@ def plan_killed(resume: ResumeSettings) -> tuple[PlannedRun, ...]:
             label=f"killed-{point}",
             mode=RunMode.INTERRUPTED,
             observe=False,
-            preemption=Preemption(step=resume.at_step, checkpoint=resume.checkpoint, inside=point),
+            preemption=Interruption(
+                step=resume.at_step, checkpoint=resume.checkpoint, inside=point
+            ),
         )
         for point in KillPoint
     )

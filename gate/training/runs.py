@@ -131,7 +131,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Preemption:
+class Interruption:
     """The interruption of a run after `step` steps, when the next update begins.
 
     `checkpoint` is the path below the working directory from which it resumes. The harness sends
@@ -202,7 +202,7 @@ class PlannedRun:
     command: tuple[str, ...] | None = None
     max_steps: int | None = None
     variant: str = ""
-    preemption: Preemption | None = None
+    preemption: Interruption | None = None
     carried: CarriedCheckpoint | None = None
 
     @property

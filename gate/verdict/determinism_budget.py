@@ -56,7 +56,7 @@ class RunRanks:
         )
 
 
-def ranks_of(run: RunEvidence) -> RunRanks:
+def run_ranks(run: RunEvidence) -> RunRanks:
     """Return the ranks and GPUs that attestations name; the launcher's own claims are ignored."""
     devices = {
         # Two processes may use one GPU, so devices are counted by their UUID where it is known.
@@ -71,7 +71,7 @@ def ranks_of(run: RunEvidence) -> RunRanks:
 
 def whole_world(run: RunEvidence) -> bool:
     """Return whether ranks 0 to N-1 trained, and every rank reports a world size of N."""
-    ranks = ranks_of(run).ranks
+    ranks = run_ranks(run).ranks
     return ranks == tuple(range(len(ranks))) and run.environment.of_ranks("world_size") == (
         str(len(ranks)),
     )
@@ -84,7 +84,7 @@ def nccl_pinned(run: RunEvidence) -> bool:
     """
     groups = {rank.rank: rank.facts.get("process_group", "") for rank in run.rank_facts}
     return (
-        set(groups) == set(ranks_of(run).ranks)
+        set(groups) == set(run_ranks(run).ranks)
         and all(_NCCL_ALONE.search(backends) for backends in groups.values())
         and not run.environment.ranks_on_cpu
         and all(_one_algorithm(process.variables) for process in run.processes)
@@ -100,7 +100,7 @@ def unlike_hardware(run: RunEvidence) -> tuple[str, ...]:
     """Return the parts of the hardware that differ between ranks, or between a process's GPUs."""
     unlike_parts = {unlike.part for unlike in run.environment.unlike_ranks}
     parts = [part for part in HARDWARE_PARTS if part in unlike_parts]
-    if "device" not in parts and len(ranks_of(run).kinds) > 1:
+    if "device" not in parts and len(run_ranks(run).kinds) > 1:
         parts.insert(0, "device")
     return tuple(parts)
 
@@ -148,7 +148,7 @@ def determinism_budget(
     judged = evidence.runs_of(RunMode.STRICT)
     counted = len(judged) + (len(evidence.runs_of(RunMode.DEFAULT)) if default is not None else 0)
     spread = _spread(strict, default)
-    ranks = ranks_of(judged[0])
+    ranks = run_ranks(judged[0])
     return (
         _reduction(judged, ranks, strict, spread, counted),
         _neighbours(judged, ranks, evidence.machine),
@@ -267,12 +267,12 @@ def _workers(runs: Sequence[RunEvidence], ranks: RunRanks) -> SourceState:
     number = len(ranks.ranks)
     if number == 1:
         return _state(source, SourceStatus.NOT_EXERCISED, "one process trained in each run")
-    same = all(ranks_of(run).ranks == ranks.ranks for run in runs)
+    same = all(run_ranks(run).ranks == ranks.ranks for run in runs)
     # Evidence without one process per rank, or with different steps, was already refused.
     if same and _all_whole(runs):
         because = f"the same {number} ranks trained in all {len(runs)} runs, from first to last"
         return _state(source, SourceStatus.ELIMINATED, because)
-    counts = sorted({len(ranks_of(run).ranks) for run in runs})
+    counts = sorted({len(run_ranks(run).ranks) for run in runs})
     seen = " or ".join(map(str, counts))
     because = f"{seen} ranks trained, but not every rank reports that many"
     return _state(source, SourceStatus.RECORDED, because)

@@ -43,7 +43,7 @@ from gate.training.runs import Commit, RunMode, RunRecord
 from gate.training.timeline import Timeline
 
 
-class Part(StrEnum):
+class RunPurpose(StrEnum):
     """The purpose of a group of runs."""
 
     DEFAULT_RUNS = "default-runs"
@@ -76,7 +76,7 @@ class WhyNotRun(StrEnum):
 class NotRun(Document):
     """The runs of one part that were left out, and why."""
 
-    part: Part
+    part: RunPurpose
     why: WhyNotRun
     runs: int = Field(ge=1)
 

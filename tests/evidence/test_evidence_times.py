@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.cost import determinism_cost
 from gate.evidence.run_evidence import RunEvidence
-from gate.pipelines.reader import answered
+from gate.pipelines.reader import answer_question
 from gate.pipelines.reading import ReadingFault, RunAnswer, RunQuestion
 
 # what a clock tells, the ends of what is allowed, and anything else that JSON holds
@@ -43,7 +43,7 @@ def read(seconds: list[float], observing: float, first_step: float) -> RunAnswer
             run=record_of(),
             train=settings_of().train,
         )
-        result = answered(asked).result
+        result = answer_question(asked).result
         return result if isinstance(result, ReadingFault) else result.answer
 
 

@@ -17,7 +17,7 @@ from web_double import Fault, Handler, WebDouble, cut, endless, status
 from gate.errors import PublishError
 from gate.fleet import metric_names as names
 from gate.fleet.exposition import (
-    Sample,
+    MetricSample,
     push,
     samples_of_report,
     samples_of_verdict,
@@ -99,7 +99,7 @@ def test_both_parsers_read_the_same_values(folder: FolderStore) -> None:
 
 
 def test_each_metric_of_the_table_has_its_labels() -> None:
-    every = [Sample(one, tuple("v" for _ in one.labels), 1.0) for one in names.METRICS]
+    every = [MetricSample(one, tuple("v" for _ in one.labels), 1.0) for one in names.METRICS]
     found = parsed(text_of(every))
     assert [*found] == [one.name for one in names.METRICS]
     for one in names.METRICS:

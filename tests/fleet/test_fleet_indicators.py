@@ -9,7 +9,7 @@ import pytest
 from history_table import FIRST, NOW, TABLE, TOTALS, UNLIKE, keep, line, report, rollback, verdicts
 from report_outcomes import CASES
 
-from gate.fleet.indicators import GroupBy, Level, LookedBack, SloReport
+from gate.fleet.indicators import GroupBy, IndicatorLevel, LookedBack, SloReport
 from gate.fleet.lines import CallFacts, verdict_line
 from gate.fleet.stores import FolderStore, append
 from gate.settings.slo import GateLevels, Indicator, SloSettings
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "history", LocalFiles())
 
 
-def levels(found: SloReport, group: int = 0) -> dict[Indicator, Level]:
+def levels(found: SloReport, group: int = 0) -> dict[Indicator, IndicatorLevel]:
     return {level.indicator: level for level in found.groups[group].levels}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from history_table import FIRST, NOW, keep, line, rollback
 
-from gate.fleet.reading import LeftOut, Reading
+from gate.fleet.reading import Reading, WhyLeftOut
 from gate.fleet.stores import FolderStore, append, compact, mirror
 from gate.system.files.files import LocalFiles
 from gate.text.json_text import canonical_json
@@ -37,7 +37,9 @@ def folder(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "history", LocalFiles())
 
 
-def read(folder: FolderStore, now: datetime = NOW) -> tuple[list[HistoryLine], dict[LeftOut, int]]:
+def read(
+    folder: FolderStore, now: datetime = NOW
+) -> tuple[list[HistoryLine], dict[WhyLeftOut, int]]:
     reading = Reading(folder, FIRST - timedelta(days=1), now)
     found = [moment.line for moment in reading.lines()]
     return [one for one in found if isinstance(one, HistoryLine)], dict(reading.left_out)
@@ -107,25 +109,25 @@ GOOD = line_bytes(line(FIRST, 1))
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        (GOOD[:200], LeftOut.BROKEN),
-        (b"{}", LeftOut.FOREIGN),
-        (b"null", LeftOut.BROKEN),
-        (b"\xff\xfe", LeftOut.BROKEN),
-        (b"[" * 900, LeftOut.BROKEN),
-        (GOOD.replace(b"history/2", b"history/3"), LeftOut.FOREIGN),
-        (GOOD.replace(b'"kind":"verdict"', b'"kind":"other"'), LeftOut.BROKEN),
-        (GOOD.replace(b'"sealed":false', b'"sealed":false,"sealed":true'), LeftOut.BROKEN),
-        (GOOD.replace(b'"spread":0.0', b'"spread":NaN'), LeftOut.BROKEN),
-        (GOOD.replace(b'"spread":0.0', b'"spread":1e999'), LeftOut.BROKEN),
-        (GOOD.replace(b"reproduced", b"splendid"), LeftOut.BROKEN),
-        (GOOD.replace(b'"passes":true', b'"passes":1'), LeftOut.BROKEN),
-        (b'"' + b"x" * 9000, LeftOut.TOO_LONG),
-        (line_bytes(line(NOW + timedelta(hours=2), 1)), LeftOut.FUTURE),
-        (GOOD.replace(b"+00:00", b""), LeftOut.BROKEN),
+        (GOOD[:200], WhyLeftOut.BROKEN),
+        (b"{}", WhyLeftOut.FOREIGN),
+        (b"null", WhyLeftOut.BROKEN),
+        (b"\xff\xfe", WhyLeftOut.BROKEN),
+        (b"[" * 900, WhyLeftOut.BROKEN),
+        (GOOD.replace(b"history/2", b"history/3"), WhyLeftOut.FOREIGN),
+        (GOOD.replace(b'"kind":"verdict"', b'"kind":"other"'), WhyLeftOut.BROKEN),
+        (GOOD.replace(b'"sealed":false', b'"sealed":false,"sealed":true'), WhyLeftOut.BROKEN),
+        (GOOD.replace(b'"spread":0.0', b'"spread":NaN'), WhyLeftOut.BROKEN),
+        (GOOD.replace(b'"spread":0.0', b'"spread":1e999'), WhyLeftOut.BROKEN),
+        (GOOD.replace(b"reproduced", b"splendid"), WhyLeftOut.BROKEN),
+        (GOOD.replace(b'"passes":true', b'"passes":1'), WhyLeftOut.BROKEN),
+        (b'"' + b"x" * 9000, WhyLeftOut.TOO_LONG),
+        (line_bytes(line(NOW + timedelta(hours=2), 1)), WhyLeftOut.FUTURE),
+        (GOOD.replace(b"+00:00", b""), WhyLeftOut.BROKEN),
     ],
 )
 def test_a_line_that_is_none_is_left_out_with_its_reason(
-    folder: FolderStore, row: bytes, why: LeftOut
+    folder: FolderStore, row: bytes, why: WhyLeftOut
 ) -> None:
     after = line_bytes(line(FIRST, 2))
     folder.write("2026-11-06/x.jsonl", row + b"\n" + after + b"\n")
@@ -137,7 +139,7 @@ def test_a_line_that_is_none_is_left_out_with_its_reason(
 def test_a_torn_last_line_leaves_the_others(folder: FolderStore) -> None:
     folder.write("2026-11-06/x.jsonl", GOOD + b"\n" + line_bytes(line(FIRST, 2))[:-40])
     lines, left_out = read(folder)
-    assert (len(lines), left_out) == (1, {LeftOut.BROKEN: 1})
+    assert (len(lines), left_out) == (1, {WhyLeftOut.BROKEN: 1})
 
 
 def test_a_line_of_another_form_is_read_by_the_strict_reader(folder: FolderStore) -> None:

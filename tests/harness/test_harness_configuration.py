@@ -21,7 +21,7 @@ from gate.harness.sources import configuration
 def _nothing_kept(tmp_path: Path) -> Iterator[None]:
     configuration._values.clear()
     configuration._files.clear()
-    configuration.begin(str(tmp_path))
+    configuration.set_tree(str(tmp_path))
     yield
     configuration._values.clear()
     configuration._files.clear()
@@ -42,7 +42,7 @@ def argparse() -> ModuleType:
 def test_parsed_arguments_are_kept_once_with_their_types(
     argparse: ModuleType, tmp_path: Path
 ) -> None:
-    configuration.begin(str(tmp_path))
+    configuration.set_tree(str(tmp_path))
     parser = argparse.ArgumentParser()
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--data", type=Path)
@@ -205,6 +205,6 @@ def test_fields_of_training_arguments_are_kept_once_they_are_complete(tmp_path: 
     module.TrainingArguments = TrainingArguments
     configuration.hook(module, "")
     TrainingArguments()
-    configuration.begin(str(tmp_path))
+    configuration.set_tree(str(tmp_path))
     found = configuration.recorded(str(tmp_path))
     assert found == {"TrainingArguments.learning_rate": "0.002"}

@@ -25,7 +25,7 @@ from gate.training.operator_tables import (
     Release,
     release_of,
     watch_list,
-    watched,
+    watched_operators,
 )
 from gate.verdict.operator_findings import operator_rows
 
@@ -240,4 +240,4 @@ def test_no_row_says_two_things_about_one_call(release: Release) -> None:
             )
         ]
         assert len(seen) == len(set(seen))
-    assert len(watched()) == len(set(watched()))
+    assert len(watched_operators()) == len(set(watched_operators()))

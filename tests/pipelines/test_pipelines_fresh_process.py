@@ -27,7 +27,7 @@ from gate.isolation.modes import Credentials
 from gate.isolation.process_request import ProcessRequest
 from gate.pipelines import reading
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reader import READERS, answered, read_question
+from gate.pipelines.reader import READERS, answer_question, read_question
 from gate.pipelines.reading import Question, ReadingFault, RunAnswer, RunQuestion, StateQuestion
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
@@ -236,7 +236,7 @@ def test_a_question_survives_the_way_to_the_process_that_reads(
     assert read_question(asked.model_dump_json().encode()) == asked
     # the fault is a value, whatever was asked
     absent = StateQuestion(path=folder / "absent")
-    assert isinstance(answered(absent).result, ReadingFault)
+    assert isinstance(answer_question(absent).result, ReadingFault)
 
 
 def test_a_log_that_the_settings_do_not_describe_is_no_fault_of_the_machine(

@@ -22,7 +22,7 @@ from gate.report.assembly import ReportLinks, report_of
 from gate.report.comment import comment_text
 from gate.report.layout import Limits
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import Answer, Outcome, Part, Verdict, WhyNotRun
+from gate.verdict.verdict import Answer, Outcome, RunPurpose, Verdict, WhyNotRun
 
 ONE = "cost: {when: nightly}\nruns: {when_reproduced: one}\n"
 BOTH = ["strict-1", "strict-2"]
@@ -59,7 +59,7 @@ def test_one_run_that_equals_the_baseline_is_enough(recorded: Bench) -> None:
     assert verdict.answers.repeat is Answer.NOT_COMPARED
     assert verdict.answers.baseline is Answer.EQUAL
     assert [(one.part, one.why) for one in verdict.not_run][-1] == (
-        Part.STRICT_RUNS,
+        RunPurpose.STRICT_RUNS,
         WhyNotRun.REPRODUCED,
     )
     # a single run recorded nothing, so it proposes nothing

@@ -12,7 +12,7 @@ from oci_double import OciDouble
 from s3_server import LOGIN, s3_server
 
 from gate.errors import SettingsError
-from gate.fleet.reading import LeftOut, Reading
+from gate.fleet.reading import Reading, WhyLeftOut
 from gate.fleet.remote_stores import opened_store
 from gate.fleet.retention import LineClass, Retention
 from gate.fleet.stores import FolderStore, append, compact
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_read_is_counted_and_hides_no_other(
     (tmp_path / "history/2026-11-21").write_bytes(line_bytes(LINES[0]))
     reading = Reading(history, days_ago(2000), NOW)
     assert len(list(reading.lines())) == len((*LINES, *ROLLBACKS))
-    assert reading.left_out == {LeftOut.NO_FILE: 4}
+    assert reading.left_out == {WhyLeftOut.NO_FILE: 4}
 
 
 @pytest.mark.parametrize("day", ["2026-11-20", "2026-99-99"])
@@ -195,4 +195,4 @@ def test_a_line_in_another_days_folder_does_not_count_a_second_time(
     history.write(f"{day}/x.jsonl", line_bytes(LINES[0]) + b"\n")
     reading = Reading(history, days_ago(2000), NOW)
     assert len(list(reading.lines())) == len((*LINES, *ROLLBACKS))
-    assert reading.left_out == {LeftOut.OTHER_DAY: 1}
+    assert reading.left_out == {WhyLeftOut.OTHER_DAY: 1}

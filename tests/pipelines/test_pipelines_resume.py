@@ -34,7 +34,7 @@ from gate.pipelines.gate import judge
 from gate.settings.gate_settings import GateSettings
 from gate.settings.variations import KillPoint
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import Outcome, Part, Verdict, WhyNotRun
+from gate.verdict.verdict import Outcome, RunPurpose, Verdict, WhyNotRun
 
 FAULT = ResumeFault(message="the checkpoint never appears", hint="Name the file.")
 
@@ -168,5 +168,5 @@ def test_a_call_that_is_not_nightly_says_what_it_left_out() -> None:
     settings = GateSettings.model_validate(told)
     verdict = _judged(request=replace(RESUMED_REQUEST, settings=settings, nightly=False))
     assert verdict.resume is None
-    (left_out,) = (one for one in verdict.not_run if one.part is Part.RESUME)
+    (left_out,) = (one for one in verdict.not_run if one.part is RunPurpose.RESUME)
     assert left_out.why is WhyNotRun.NOT_NIGHTLY

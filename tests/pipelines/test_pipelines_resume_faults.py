@@ -9,7 +9,7 @@ from resume_cases import AT, STEPS, Lack, boundary, digest, interrupted, resumed
 
 from gate.errors import RunError
 from gate.evidence.observations import Source, SourceKind
-from gate.evidence.resume_evidence import carry_checkpoint, digest_of
+from gate.evidence.resume_evidence import carried_digest, carry_checkpoint
 from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.resume_runs import (
     missing_checkpoint,
@@ -136,9 +136,9 @@ def test_a_file_and_a_folder_are_carried_with_their_digests(tmp_path: Path) -> N
         (place / "last.pt" / name).write_bytes(name.encode())
     carried = _carry(tmp_path)
     assert [one.name for one in carried.files] == ["a", "shard/b"]
-    before = digest_of(carried)
+    before = carried_digest(carried)
     (place / "last.pt" / "a").write_bytes(b"A")
-    assert digest_of(_carry(tmp_path)) != before
+    assert carried_digest(_carry(tmp_path)) != before
 
 
 @pytest.mark.parametrize("where", ["itself", "its folder", "inside"])

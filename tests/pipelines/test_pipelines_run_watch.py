@@ -8,7 +8,7 @@ from pathlib import Path
 
 from each_row import each_row
 
-from gate.pipelines.run_watch import TAIL_BYTES, RunWatch, Watched, step_in
+from gate.pipelines.run_watch import TAIL_BYTES, LivingRun, RunWatch, step_in
 from gate.system.files.files import LocalFiles
 
 FILE = "steps-r0-12.jsonl"
@@ -31,8 +31,8 @@ def at(folder: Path, step: int) -> None:
     )
 
 
-def one(folder: Path, begun: float = 0.0) -> Watched:
-    return Watched(out=folder, begun_seconds=begun, max_steps=20)
+def one(folder: Path, begun: float = 0.0) -> LivingRun:
+    return LivingRun(out=folder, begun_seconds=begun, max_steps=20)
 
 
 def test_a_series_says_which_run_which_step_and_how_long_still(tmp_path: Path) -> None:

@@ -298,10 +298,10 @@ def _bytes(path: Path) -> bytes:
 def test_a_training_that_forges_what_was_varied_changes_nothing(
     priced: Bench, project: Shaken
 ) -> None:
-    forged = "told.append(Source('varied', 'clock', CodeLine('a.py', 1), [], after='x'))\n"
+    forged = "told.append(SourceRecord('varied', 'clock', CodeLine('a.py', 1), [], after='x'))\n"
     forged += forged.replace("varied", "reading")
     imports = (
-        "from repro_gate_harness.sources.recorded import Source\n"
+        "from repro_gate_harness.sources.recorded import SourceRecord\n"
         "from repro_gate_harness.user_code import CodeLine\n"
     )
     script = (project.path / "train.py").read_text()

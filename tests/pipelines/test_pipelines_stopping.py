@@ -13,7 +13,7 @@ from gate.pipelines.gate import judging, run_only
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
 from gate.training.runs import StoppedBy
-from gate.verdict.verdict import NotRun, Outcome, Part, Verdict, WhyNotRun
+from gate.verdict.verdict import NotRun, Outcome, RunPurpose, Verdict, WhyNotRun
 
 # default runs are part of what these tests are about
 pytestmark = pytest.mark.usefixtures("priced")
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.usefixtures("priced")
 QUIET = "diagnosis: {escalate: false}\n"
 # one after the other: default, two strict, default, then the other two strict
 SERIAL = f"{QUIET}repeats: 4\noperator_audit: true\nruns: {{parallel: never}}\n"
-AFTER_TWO = {Part.STRICT_RUNS: 2, Part.DEFAULT_RUNS: 1, Part.OPERATOR_AUDIT: 1}
+AFTER_TWO = {RunPurpose.STRICT_RUNS: 2, RunPurpose.DEFAULT_RUNS: 1, RunPurpose.OPERATOR_AUDIT: 1}
 
 
-def _left_out(verdict: Verdict) -> dict[Part, int]:
+def _left_out(verdict: Verdict) -> dict[RunPurpose, int]:
     assert all(one.why is WhyNotRun.RUNS_DIFFER for one in verdict.not_run)
     return {one.part: one.runs for one in verdict.not_run}
 
@@ -54,7 +54,7 @@ def test_side_by_side_a_default_run_is_left_out(bench: Bench, project: Project) 
     if "default-2" in labels:
         pytest.skip("nothing goes side by side on this machine")
     assert labels == ["strict-1", "default-1", "strict-2"]
-    assert _left_out(verdict) == {Part.DEFAULT_RUNS: 1}
+    assert _left_out(verdict) == {RunPurpose.DEFAULT_RUNS: 1}
     assert verdict.cost is None
 
 
@@ -110,7 +110,9 @@ def test_runs_that_no_price_was_asked_for_are_typed_and_not_called_left_out(
 ) -> None:
     project.settings("cost: {when: never}\n")
     verdict = bench.gate().verdict
-    assert verdict.not_run == (NotRun(part=Part.DEFAULT_RUNS, why=WhyNotRun.NOT_PRICED, runs=2),)
+    assert verdict.not_run == (
+        NotRun(part=RunPurpose.DEFAULT_RUNS, why=WhyNotRun.NOT_PRICED, runs=2),
+    )
     assert "Not run" not in comment_text(verdict, ReportLinks())
 
 

@@ -17,7 +17,7 @@ from gate.baseline.folder import read_entry, write_entries
 from gate.baseline.record import with_digest
 from gate.errors import GateError, SettingsError
 from gate.pipelines.case import Gated
-from gate.verdict.verdict import Outcome, Part, Verdict, WhyNotRun
+from gate.verdict.verdict import Outcome, RunPurpose, Verdict, WhyNotRun
 
 pytestmark = pytest.mark.torch
 SCRIPT = """
@@ -99,7 +99,7 @@ def test_a_change_of_what_the_training_does_not_get_is_answered_by_the_entry(
     assert verdict.unaffected.files_sha256 == entry.files_sha256
     assert verdict.cause.startswith("no run here: files, settings, data and environment")
     (left_out,) = verdict.not_run
-    assert (left_out.part, left_out.why) == (Part.STRICT_RUNS, WhyNotRun.UNAFFECTED)
+    assert (left_out.part, left_out.why) == (RunPurpose.STRICT_RUNS, WhyNotRun.UNAFFECTED)
 
 
 def test_a_file_that_the_training_gets_makes_it_train_whatever_happens_to_it(

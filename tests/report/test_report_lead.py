@@ -18,7 +18,7 @@ from gate.report.assembly import report_of
 from gate.report.comment import COMMENT_LIMITS, comment_text
 from gate.report.drawing import drawing
 from gate.report.layout import GAP, Brief, bucket_of, sparklines
-from gate.report.lead import MOST_WORDS, lead_of, words_of
+from gate.report.lead import MOST_WORDS, lead_of, word_count
 from gate.verdict.verdict import NextStep, Outcome, Verdict
 
 WHOLE = st.sampled_from(("word", "two words", "a file of 12 lines", "x" * 90))
@@ -63,7 +63,7 @@ def test_what_is_shown_are_whole_sentences_of_the_answers(
     assert set(shown.happened) <= {*told, "See below."}
     assert [step.text for step in shown.steps] == steps[: len(shown.steps)]
     said = (*shown.happened, *shown.this_change, *(step.text for step in shown.steps))
-    assert words_of(" ".join(said)) <= MOST_WORDS
+    assert word_count(" ".join(said)) <= MOST_WORDS
 
 
 def test_the_longest_named_line_is_seen_with_what_to_do_about_it() -> None:

@@ -41,7 +41,7 @@ from gate.report.layout import Limits, Table
 from gate.report.wording import moved_words
 from gate.training.environment import Environment
 from gate.training.runs import RunMode
-from gate.verdict.verdict import Answer, Answers, NotRun, Outcome, Part, Verdict, WhyNotRun
+from gate.verdict.verdict import Answer, Answers, NotRun, Outcome, RunPurpose, Verdict, WhyNotRun
 
 LIMITS = Limits(deltas=10, rows=3)
 
@@ -200,12 +200,12 @@ def test_a_cost_without_memory_leaves_it_out() -> None:
 def test_what_was_left_out_because_runs_differ_is_counted() -> None:
     differ, unpriced = WhyNotRun.RUNS_DIFFER, WhyNotRun.NOT_PRICED
     not_run = (
-        NotRun(part=Part.DEFAULT_RUNS, why=differ, runs=1),
-        NotRun(part=Part.SEEDS, why=differ, runs=4),
+        NotRun(part=RunPurpose.DEFAULT_RUNS, why=differ, runs=1),
+        NotRun(part=RunPurpose.SEEDS, why=differ, runs=4),
     )
     said = answers(CODE_DRIFT, not_run=not_run)
     assert said["Not run"] == "1 default run, 4 seed runs: two strict runs differ"
-    alone = (NotRun(part=Part.DEFAULT_RUNS, why=unpriced, runs=2),)
+    alone = (NotRun(part=RunPurpose.DEFAULT_RUNS, why=unpriced, runs=2),)
     assert "Not run" not in answers(CODE_DRIFT, not_run=alone)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from gate.evidence.trace import HowKnown
-from gate.verdict.verdict import Part, Verdict, WhyNotRun
+from gate.verdict.verdict import RunPurpose, Verdict, WhyNotRun
 
 FRAGMENTS = (
     "|", "`", "``", "```", "<!--", "-->", "<img src=x onerror=1>", "</details>", "<script>",
@@ -59,7 +59,7 @@ def _kept(key: str, value: object, poison: Callable[[object], object]) -> object
     if key == "how" and value in set(HowKnown):
         return value
     # of what was not run; elsewhere these are words
-    if (key == "part" and value in set(Part)) or (key == "why" and value in set(WhyNotRun)):
+    if (key == "part" and value in set(RunPurpose)) or (key == "why" and value in set(WhyNotRun)):
         return value
     # of an entry that answers without a run; elsewhere these may be longer
     if key == "unaffected" and isinstance(value, dict):

@@ -49,7 +49,7 @@ from gate.training.environment import Environment
 from gate.training.runs import BASE_HERE, Commit
 from gate.verdict.assemble import error_verdict
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import NotRun, Part, Verdict, WhyNotRun
+from gate.verdict.verdict import NotRun, RunPurpose, Verdict, WhyNotRun
 
 STEPS = 24
 RECORDED_AT, JUDGED_AT = "2026-08-01T09:30:00+00:00", "2026-08-22T12:00:00+00:00"
@@ -368,7 +368,7 @@ NONDETERMINISTIC = judged(
     (ran(overrides=(UNSEEDED,)), ran("strict-2", first="batch", since=3, by=0.0000004)),
     against=PLAIN,
 ).model_copy(
-    update={"not_run": (NotRun(part=Part.OPERATOR_AUDIT, why=WhyNotRun.RUNS_DIFFER, runs=1),)}
+    update={"not_run": (NotRun(part=RunPurpose.OPERATOR_AUDIT, why=WhyNotRun.RUNS_DIFFER, runs=1),)}
 )
 ERROR = error_verdict(
     REQUEST,

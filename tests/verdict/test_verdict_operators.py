@@ -20,7 +20,13 @@ from gate.evidence.operator_records import (
     Span,
 )
 from gate.evidence.run_evidence import RunEvidence
-from gate.training.operator_tables import UNCOVERED, release_of, row_on_cuda, watch_list, watched
+from gate.training.operator_tables import (
+    UNCOVERED,
+    release_of,
+    row_on_cuda,
+    watch_list,
+    watched_operators,
+)
 from gate.verdict.operator_findings import (
     beyond_the_flag,
     operator_audit_failed,
@@ -152,14 +158,14 @@ def test_compiled_code_is_not_known_to_be_covered_up_to_torch_2_13() -> None:
 
 
 def test_what_only_a_cpu_does_in_no_fixed_order_is_not_told_of_cuda() -> None:
-    assert "aten::index_put(accumulate)" not in watched()
+    assert "aten::index_put(accumulate)" not in watched_operators()
     on_cpu = use_of("aten::index_put(accumulate)", (1, 1, 1), source="call", device="cpu")
     assert row_on_cuda(on_cpu.operator, "forward") is None
 
 
 def test_what_torch_tells_on_every_device_is_not_looked_for_twice() -> None:
-    assert "aten::put(replace)" not in watched()
-    assert "aten::max_unpool2d" not in watched()
+    assert "aten::put(replace)" not in watched_operators()
+    assert "aten::max_unpool2d" not in watched_operators()
 
 
 def test_an_operator_of_ones_own_is_told() -> None:
@@ -180,8 +186,8 @@ def test_packages_autotuners_and_extensions_are_told_and_unknown_modules_passed_
 
 def test_every_row_of_the_table_is_watched_for_and_names_its_source() -> None:
     words = watch_list().split(";")
-    assert len(words) == len(set(words)) == len(UNCOVERED) + len(watched())
-    assert f"operator:{watched()[0]}" in words
+    assert len(words) == len(set(words)) == len(UNCOVERED) + len(watched_operators())
+    assert f"operator:{watched_operators()[0]}" in words
     assert all(row.source and row.why and row.remedy for row in UNCOVERED)
 
 

@@ -71,7 +71,7 @@ class ZipRecord(NamedTuple):
     crc: int | None
 
 
-def shown_name(name: bytes) -> str:
+def name_text(name: bytes) -> str:
     """Return a name as text; bytes that are not UTF-8 are replaced."""
     return name.decode("utf-8", "replace")
 
@@ -157,7 +157,7 @@ def _contradiction(
         or not _size_fits(flags, small, entry.stored_bytes)
         or not _size_fits(flags, full, entry.size_bytes)
     )
-    text = short_text(shown_name(name))
+    text = short_text(name_text(name))
     return opened.fault(f"zip entry {text}: its two headers contradict each other")
 
 
@@ -224,7 +224,7 @@ def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
 
 def _repeated(entries: list[Entry]) -> str:
     """Return the first name that occurs twice."""
-    counts = Counter(shown_name(entry.name) for entry in entries)
+    counts = Counter(name_text(entry.name) for entry in entries)
     return next(name for name, count in counts.items() if count > 1)
 
 
@@ -330,7 +330,7 @@ def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
 
 
 def _fault(opened: UntrustedFile, name: bytes, problem: str) -> EvidenceError:
-    return opened.fault(f"zip entry {short_text(shown_name(name))} {problem}")
+    return opened.fault(f"zip entry {short_text(name_text(name))} {problem}")
 
 
 def _large_values(

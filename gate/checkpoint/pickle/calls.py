@@ -201,7 +201,7 @@ def fault(problem: str, *, hint: str = HINT) -> StateError:
     return StateError(problem, hint=hint)
 
 
-def named(module: str, name: str) -> GlobalNode:
+def name_node(module: str, name: str) -> GlobalNode:
     """Return the node of a name; raises `StateError` if the module has a colon in its name."""
     # A colon joins module and name when they are hashed. One more colon could give two different
     # names the same text.

@@ -12,7 +12,7 @@ from gate.checkpoint.pickle.calls import (
     SetNode,
     StorageNode,
     fault,
-    named,
+    name_node,
     storage,
 )
 from gate.checkpoint.pickle.tensor_nodes import ArrayNode, DtypeNode
@@ -81,7 +81,7 @@ class Machine:
 
     def push_name(self, module: str, name: str) -> None:
         """Push a name, and note it."""
-        node = named(module, name)
+        node = name_node(module, name)
         self.names.append(node)
         self.stack.append(node)
 

@@ -318,7 +318,7 @@ def install(guarded: dict[str, GuardedSetting], guard: Callable[[], Guard | None
 def hook_seeds(report: Callable[[OverrideEvent], None], step: Callable[[], int]) -> None:
     """Report every seeding, including those from before torch was imported."""
     for owner, name in SEEDING:
-        seed_hooks.hook(owner, name)
+        seed_hooks.hook_seeding(owner, name)
     # torch.random exports the same functions, which would still be the plain ones
     for name in ALIASES:
         setattr(torch.random, name, getattr(torch, name))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from ..sources.recorded import PRECISION, SOURCES, Source
+from ..sources.recorded import PRECISION, SOURCES, SourceRecord
 from ..user_code import CodeLine, calling_frame, named_as, unseen_by_warnings
 
 _C: Final[Any] = torch._C  # noqa: SLF001 - the public setters end there
@@ -80,7 +80,7 @@ class Precision:
 
 def _tell(name: str, before: str, now: str, frame: FrameType | None) -> None:
     if frame is None:
-        SOURCES.report(Source(PRECISION, name, CodeLine(), [], before=before, after=now))
+        SOURCES.report(SourceRecord(PRECISION, name, CodeLine(), [], before=before, after=now))
     else:
         SOURCES.found_at(PRECISION, name, frame, before=before, after=now)
 

@@ -101,7 +101,7 @@ SEED_CALLS = SeedCalls()
 
 def hook_module(module: ModuleType) -> None:
     """Hook functions of `random` or `numpy.random` that seed or create generators."""
-    hook(module, "seed")
+    hook_seeding(module, "seed")
     if module.__name__ == "random":
         _hook_random_class(module)
     else:
@@ -110,7 +110,7 @@ def hook_module(module: ModuleType) -> None:
         _hook_seed_sequence(module)
 
 
-def hook(module: Any, name: str) -> None:
+def hook_seeding(module: Any, name: str) -> None:
     """Replace a function that seeds a common generator by one that also reports the call."""
     plain: Callable[..., Any] = getattr(module, name)
 

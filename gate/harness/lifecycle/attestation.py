@@ -22,7 +22,7 @@ import torch
 from .. import cuda
 from ..determinism import process_knobs
 from ..output import Problems
-from ..recording.training_hooks import Loaders
+from ..recording.training_hooks import LoaderWorkers
 from ..settings import current_rank
 from . import environment_survey
 from .children import Forks
@@ -127,7 +127,7 @@ _READERS: Final[dict[str, Callable[[], str]]] = {
     "kernel": lambda: f"{platform.system()} {platform.release()}",
     "cpus": lambda: str(os.cpu_count() or ""),
     "allowed_cpus": _allowed_cpus,
-    "loader_workers": lambda: str(Loaders.most_workers or ""),
+    "loader_workers": lambda: str(LoaderWorkers.most_workers or ""),
     "forks": lambda: str(Forks.count or ""),
     "memory_bytes": _memory_bytes,
     "memory_limit_bytes": lambda: _text(MEMORY_LIMIT).strip().replace("max", ""),

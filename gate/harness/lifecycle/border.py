@@ -27,7 +27,7 @@ MAX_NAME: Final = 300
 OF_OPTIMIZERS: Final = frozenset(("optimizer", "parameter"))
 
 
-class Leaf(NamedTuple):
+class BorderLeaf(NamedTuple):
     """One value of the state: its digest, whether it is a tensor of zeros, or its single number."""
 
     digest: str
@@ -39,7 +39,7 @@ class Border:
     """Collects the values recorded so far, each under its place in the recorder."""
 
     def __init__(self) -> None:
-        self._leaves: dict[tuple[str, int, str], Leaf] = {}
+        self._leaves: dict[tuple[str, int, str], BorderLeaf] = {}
         self._already_named: set[tuple[str, int]] = set()
         self._optimizers = 0
         self._parameters: list[str] = []
@@ -92,7 +92,7 @@ class Border:
 
     def _named(
         self, tensors: Mapping[str, torch.Tensor], recorder: Recorder, own: frozenset[str] | None
-    ) -> dict[str, Leaf]:
+    ) -> dict[str, BorderLeaf]:
         """Return the value of each name; values recorded before are not read again.
 
         `own` are names of parameters. If a model is recorded late, only these are, since its
@@ -102,7 +102,7 @@ class Border:
         places = {"model": _places(recorder.module_numbers)} | dict.fromkeys(
             OF_OPTIMIZERS, optimizers
         )
-        named: dict[str, Leaf] = {}
+        named: dict[str, BorderLeaf] = {}
         new = set()
         for name, tensor in list(tensors.items())[:MAX_LEAVES]:
             kind, number, rest = (*name.split("/", 2), "", "")[:3]
@@ -142,14 +142,14 @@ def _own_parameters(recorder: Recorder) -> frozenset[str]:
     )
 
 
-def _leaf(tensor: torch.Tensor) -> Leaf:
+def _leaf(tensor: torch.Tensor) -> BorderLeaf:
     digest = hashlib.sha256()
     for path, part in plain_parts(tensor):
         digest.update(f"{path} {type_and_shape(part)}\n".encode())
         use_bytes(part.detach(), digest.update)
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
     is_single = plain and tensor.numel() == 1
-    return Leaf(
+    return BorderLeaf(
         digest=digest.hexdigest()[:32],
         zero=plain and not is_single and not bool(tensor.any()),
         number=float(tensor) if is_single and not tensor.is_complex() else None,

@@ -39,7 +39,7 @@ Write = Callable[[Any], None]
 Line = tuple[str, int]
 
 
-class KilledSave:
+class SaveKiller:
     """Decides in which save this process is ended, ends it, and writes `kill-rR-P.json`."""
 
     def __init__(self, settings: HarnessSettings, output: Output, recorder: Recorder) -> None:

@@ -24,7 +24,7 @@ from ..recording import (
 )
 from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings, process_id
 from ..sources.reads import hook_dates, hook_reads
-from ..sources.recorded import SOURCES, Source
+from ..sources.recorded import SOURCES, SourceRecord
 from ..tracing import mode
 from ..user_code import calling_frame
 from .ending import TrainingStopped
@@ -165,7 +165,7 @@ def _on_buffer(module: nn.Module, name: str, buffer: torch.Tensor | None) -> Non
             session.constants.note_registered(module, name, buffer)
 
 
-def _on_source(source: Source) -> None:
+def _on_source(source: SourceRecord) -> None:
     session = current()
     if session is not None:
         session.note_source(source)

@@ -50,13 +50,13 @@ from ..settings import (
 from ..sources import configuration, outside
 from ..sources.concurrency import tell_unwaited
 from ..sources.draw_lines import draw_lines
-from ..sources.recorded import ADDRESS, IN_CODE, SPLIT, Source
+from ..sources.recorded import ADDRESS, IN_CODE, SPLIT, SourceRecord
 from ..sources.splits import tell_addresses, tell_splits
 from . import attestation, ending, environment_survey, preemption
 from .attestation import training_rank
 from .border import Border
 from .ending import TrainingStopped, flush_all, tell_end
-from .killed_save import KilledSave
+from .killed_save import SaveKiller
 
 POLL_SECONDS = 0.005
 
@@ -205,9 +205,9 @@ class HarnessSession:
         self._replicas = Replicas()
         self._preemption = preemption.Preemption(settings)
         self._border = Border()
-        self.killed_save: KilledSave | None = None
+        self.killed_save: SaveKiller | None = None
         if settings.kill_save:
-            self.killed_save = KilledSave(settings, self.output, self.recorder)
+            self.killed_save = SaveKiller(settings, self.output, self.recorder)
 
     def working_step(self) -> int:
         """Return the number of the optimizer step in progress, counted from 1."""
@@ -218,7 +218,7 @@ class HarnessSession:
         with self.problems.noting("writing the override log"):
             self.override_log.add(event)
 
-    def note_source(self, source: Source) -> None:
+    def note_source(self, source: SourceRecord) -> None:
         """Record a line of the training that may make two runs differ."""
         # these are found by searching the code at the end, and may have run from the first step on
         in_code = source.kind in {ADDRESS, SPLIT} or source.before == IN_CODE

@@ -152,7 +152,7 @@ def _order_of(sampler: Any, loader: Any) -> tuple[str, Any]:
     return (OWN, generator) if generator.device.type == "cpu" else (UNKNOWN, None)
 
 
-class Scheduler:
+class RateScheduler:
     """A scheduler of torch and the line that created it.
 
     `given` is true if the script says where the schedule begins, so that the schedule is a function
@@ -173,14 +173,14 @@ class CarriedState:
         self.loaders = Loaders()
         self._generators = generators
         self._tree = os.path.realpath(tree or os.getcwd())  # noqa: PTH109 - as text
-        self._schedulers: list[Scheduler] = []
+        self._schedulers: list[RateScheduler] = []
         self._alive: list[LRScheduler] = []
         self._saves: dict[str, dict[str, object]] = {}
         self._known = True
 
-    def noting(self) -> Noting:
+    def noting(self) -> GivingUp:
         """Return a context that ignores errors: no verdict rests on this record."""
-        return Noting(self)
+        return GivingUp(self)
 
     def give_up(self) -> None:
         """Record nothing at all: half of the facts would make used state look unused."""
@@ -202,7 +202,7 @@ class CarriedState:
     def note_scheduler(self, scheduler: LRScheduler, frame: FrameType, *, given: bool) -> None:
         """Remember a scheduler that is being created."""
         if len(self._schedulers) < MAX_SCHEDULERS:
-            self._schedulers.append(Scheduler(scheduler, caller_of(frame).place, given=given))
+            self._schedulers.append(RateScheduler(scheduler, caller_of(frame).place, given=given))
 
     def note_position(self, scheduler: LRScheduler) -> None:
         """Note that the script itself says where this scheduler's schedule is."""
@@ -274,7 +274,7 @@ class CarriedState:
         # without observation the generators' states are unknown, so the record would be incomplete
         return states if self._known and self._generators.states else None
 
-    def _outer_schedulers(self, optimizers: list[Optimizer]) -> list[Scheduler]:
+    def _outer_schedulers(self, optimizers: list[Optimizer]) -> list[RateScheduler]:
         """Return the schedulers that are alive and that no other scheduler contains."""
         alive = [(held, held.scheduler()) for held in self._schedulers]
         inner = [
@@ -289,7 +289,7 @@ class CarriedState:
         ]
 
 
-class Noting:
+class GivingUp:
     """The context of `CarriedState.noting`."""
 
     __slots__ = ("_carried",)

@@ -140,7 +140,7 @@ def _plain(tensors: tuple[torch.Tensor, ...], kind: type[torch.Tensor]) -> bool:
     return bool(tensors) and all(type(tensor) is kind for tensor in tensors)
 
 
-class Loaders:
+class LoaderWorkers:
     """The largest number of workers that a DataLoader of this process had."""
 
     most_workers = 0
@@ -152,7 +152,9 @@ def _hook_batches(on_batch: OnBatch) -> None:
     @functools.wraps(plain_next)
     def next_batch(self: Any) -> Any:
         batch = plain_next(self)
-        Loaders.most_workers = max(Loaders.most_workers, getattr(self, "_num_workers", 0))
+        LoaderWorkers.most_workers = max(
+            LoaderWorkers.most_workers, getattr(self, "_num_workers", 0)
+        )
         # without auto-collation the value may be a single sample, whose first dimension is no count
         on_batch(batch, bool(getattr(self, "_auto_collation", False)))
         return batch

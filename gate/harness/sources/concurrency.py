@@ -27,7 +27,7 @@ from ..user_code import (
     user_stack,
     users_frame,
 )
-from .recorded import COMPLETION, DRAW, SOURCES, THREAD, Source
+from .recorded import COMPLETION, DRAW, SOURCES, THREAD, SourceRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,7 +175,9 @@ class Order:
 
         place = caller_of(frame).place
         count = _orders_of[str(place)] = _orders_of.get(str(place), 0) + 1
-        self._source = Source(COMPLETION, call, place, user_stack(frame), before=f"call {count}")
+        self._source = SourceRecord(
+            COMPLETION, call, place, user_stack(frame), before=f"call {count}"
+        )
         self._digest = hashlib.sha256()
 
     def done(self, place: int) -> None:
@@ -226,7 +228,7 @@ class Arrivals:
         self._labels.append(hashlib.sha256(label.encode("utf-8", "replace")).hexdigest()[:8])
         if count in TOLD_AT or (last and count > 1):
             words = {"before": f"call {count}", "after": " ".join(self._labels)}
-            SOURCES.report(Source(COMPLETION, self._call, self._place, self._stack, **words))
+            SOURCES.report(SourceRecord(COMPLETION, self._call, self._place, self._stack, **words))
 
 
 def _arrived(call: str, item: object, frame: FrameType, *, last: bool = False) -> None:
@@ -429,7 +431,7 @@ def tell_unwaited() -> None:
     messages = list(_under_way)
     _under_way.clear()
     for message in messages:
-        SOURCES.report(Source(THREAD, message.call, message.place, message.stack))
+        SOURCES.report(SourceRecord(THREAD, message.call, message.place, message.stack))
 
 
 def hook_completions(module: ModuleType) -> None:

@@ -65,7 +65,7 @@ _tree = ""
 
 def hook(module: Any, tree: str) -> None:
     """Hook one of the modules from which scripts take their configuration."""
-    begin(tree)
+    set_tree(tree)
     {
         "argparse": _hook_argparse,
         "omegaconf.omegaconf": _hook_omegaconf,
@@ -74,7 +74,7 @@ def hook(module: Any, tree: str) -> None:
     }[module.__name__](module)
 
 
-def begin(tree: str) -> None:
+def set_tree(tree: str) -> None:
     """Set the copy of the commit: paths below `tree` are reported relative to it."""
     global _tree
     _tree = os.path.realpath(tree or os.getcwd())  # noqa: PTH109 - pathlib is slow to import
@@ -169,7 +169,7 @@ def recorded(tree: str) -> dict[str, str]:
 
     The files are read only now, when the script has imported the parsers.
     """
-    begin(tree)
+    set_tree(tree)
     # a copy, since another thread may open a file meanwhile
     for path in list(_files):
         _read(path)

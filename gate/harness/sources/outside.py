@@ -193,7 +193,7 @@ class OutsideReads:
     def imported(self) -> None:
         """Report loaded modules and search paths that are neither the commit's nor installed."""
         from ..user_code import CodeLine
-        from .recorded import SOURCES, UNSEEN, Source
+        from .recorded import SOURCES, UNSEEN, SourceRecord
 
         loaded = (
             getattr(module, "__dict__", {}).get("__file__") for module in [*sys.modules.values()]
@@ -204,7 +204,7 @@ class OutsideReads:
             installed = path.startswith((*self._own, *self._passed))
             known = ".so" not in path if path.startswith(self._tree) else installed
             if path.startswith(os.sep) and path != os.sep and not known:
-                SOURCES.report(Source(UNSEEN, "import", CodeLine(), []))
+                SOURCES.report(SourceRecord(UNSEEN, "import", CodeLine(), []))
 
     def held(self) -> None:
         """Look at the files that are open or mapped now, and at the imported modules."""
@@ -229,21 +229,21 @@ class OutsideReads:
         if path not in self._changed:
             return
         from ..user_code import CodeLine
-        from .recorded import OPENED, SOURCES, Source
+        from .recorded import OPENED, SOURCES, SourceRecord
 
         self._changed.discard(path)
-        SOURCES.report(Source(OPENED, path.removeprefix(self._tree), CodeLine(), []))
+        SOURCES.report(SourceRecord(OPENED, path.removeprefix(self._tree), CodeLine(), []))
 
     def saved(self) -> None:
         """Report states that were written into the commit's tree since this process began."""
         from ..user_code import CodeLine
-        from .recorded import SAVED, SOURCES, Source
+        from .recorded import SAVED, SOURCES, SourceRecord
 
         states = sorted(self._states_since())
         for path in states[:MAX_SAVED]:
             shown = path.removeprefix(self._tree)
             if len(shown) <= MAX_PATH:
-                SOURCES.report(Source(SAVED, shown, CodeLine(), []))
+                SOURCES.report(SourceRecord(SAVED, shown, CodeLine(), []))
 
     def _states_since(self) -> Iterator[str]:
         folders, entries = [self._tree], 0
@@ -342,7 +342,7 @@ class OutsideReads:
         self._look_for_pointer(path)
 
     def _tell(self, path: str, place: CodeLine, stack: list[str]) -> None:
-        from .recorded import READ, SOURCES, Source
+        from .recorded import READ, SOURCES, SourceRecord
 
         status = os.stat(path)  # noqa: PTH116 - as above
         if path in self._declared or SOURCES.full(READ):
@@ -354,10 +354,10 @@ class OutsideReads:
         already, count = self._counted(path)
         if already == path:
             stamp = f"{status.st_size} {status.st_mtime_ns}"
-            SOURCES.report(Source(READ, _short(path), place, stack, after=stamp))
+            SOURCES.report(SourceRecord(READ, _short(path), place, stack, after=stamp))
         elif count in COUNTS or already not in self._reported:
             self._reported.add(already)
-            SOURCES.report(Source(READ, _short(already), place, stack, before=str(count)))
+            SOURCES.report(SourceRecord(READ, _short(already), place, stack, before=str(count)))
 
     def _counted(self, path: str) -> tuple[str, int]:
         """Return the path with 1, or a folder with the number of its files that were read."""
@@ -439,7 +439,7 @@ def _tell(kind: str, what: str) -> bool:
     the work. So a thread's call is reported without a line.
     """
     from ..user_code import CodeLine, caller_of, user_stack
-    from .recorded import SOURCES, Source
+    from .recorded import SOURCES, SourceRecord
 
     if SOURCES.full(kind):
         return True
@@ -451,7 +451,7 @@ def _tell(kind: str, what: str) -> bool:
     in_main = _outside is None or get_ident() == _outside.main_thread
     if caller.importing or (not stack and in_main):
         return False
-    SOURCES.report(Source(kind, what, caller.place if stack else CodeLine(), stack))
+    SOURCES.report(SourceRecord(kind, what, caller.place if stack else CodeLine(), stack))
     return True
 
 
@@ -466,9 +466,9 @@ def _outer_frame() -> FrameType | None:
 def _report_unseen(what: str) -> None:
     """Report a finding without a line, no matter which code causes it."""
     from ..user_code import CodeLine
-    from .recorded import SOURCES, UNSEEN, Source
+    from .recorded import SOURCES, UNSEEN, SourceRecord
 
-    SOURCES.report(Source(UNSEEN, what, CodeLine(), []))
+    SOURCES.report(SourceRecord(UNSEEN, what, CodeLine(), []))
 
 
 def _tell_folder() -> None:

@@ -42,7 +42,7 @@ _get_frame = sys._getframe  # noqa: SLF001 - inspect offers only slower copies
 _plain_scandir = os.scandir
 
 
-class Reading:
+class CallerCheck:
     """A function of the standard library that looks at its caller before it runs."""
 
     __name__: str
@@ -176,7 +176,7 @@ def hook_reads() -> None:
     for name in CLOCKS:
         replace_function(time, name, CLOCK, NOBODY)
     random, uuid, ssl = (sys.modules.get(name) for name in ("random", "uuid", "ssl"))
-    if random is not None and not isinstance(vars(random)["_urandom"], Reading):
+    if random is not None and not isinstance(vars(random)["_urandom"], CallerCheck):
         # `random.SystemRandom` reads entropy through this name
         vars(random)["_urandom"] = os.urandom
     if uuid is not None:
@@ -212,11 +212,11 @@ def _moment(plain: Any, name: str) -> Any:
 
 
 def replace_function(owner: Any, name: str, kind: str, through: frozenset[str]) -> None:
-    """Replace a function by a `Reading`, unless it is missing or replaced already."""
+    """Replace a function by a `CallerCheck`, unless it is missing or replaced already."""
     plain: Callable[..., Any] | None = getattr(owner, name, None)
-    if plain is None or isinstance(plain, Reading):
+    if plain is None or isinstance(plain, CallerCheck):
         return
-    put(owner, name, Reading(plain, kind, through))
+    put(owner, name, CallerCheck(plain, kind, through))
 
 
 def put(owner: Any, name: str, function: Any) -> None:

@@ -32,7 +32,7 @@ MAX_FOUND = 150
 MAX_OF_A_KIND = 40
 
 
-class Source:
+class SourceRecord:
     """A finding: kind, name of the call, and the user's line and stack.
 
     `before` and `after` depend on the kind: the values of a switch, digests of an order, or the
@@ -63,8 +63,8 @@ class Sources:
     """Passes each finding to the subscriber once; keeps findings until there is one."""
 
     def __init__(self) -> None:
-        self._waiting: list[Source] = []
-        self._callback: Callable[[Source], None] | None = None
+        self._waiting: list[SourceRecord] = []
+        self._callback: Callable[[SourceRecord], None] | None = None
         self._known: set[tuple[str, ...]] = set()
         self._of_kind: dict[str, int] = {}
 
@@ -72,7 +72,7 @@ class Sources:
         """Whether no further finding of this kind is accepted."""
         return self._of_kind.get(kind, 0) >= MAX_OF_A_KIND or len(self._known) >= MAX_FOUND
 
-    def report(self, source: Source) -> None:
+    def report(self, source: SourceRecord) -> None:
         """Pass on a new finding, as far as the limits allow."""
         key = (source.kind, source.call, str(source.place), source.before)
         if key in self._known or self.full(source.kind):
@@ -88,9 +88,9 @@ class Sources:
         """Report a call that the user's frame makes."""
         from ..user_code import caller_of, user_stack
 
-        self.report(Source(kind, call, caller_of(frame).place, user_stack(frame), **words))
+        self.report(SourceRecord(kind, call, caller_of(frame).place, user_stack(frame), **words))
 
-    def subscribe(self, callback: Callable[[Source], None]) -> None:
+    def subscribe(self, callback: Callable[[SourceRecord], None]) -> None:
         """Pass all waiting findings, and each later one, to `callback`."""
         self._callback = callback
         for source in self._waiting:

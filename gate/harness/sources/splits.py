@@ -23,7 +23,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from ..user_code import CodeLine, is_users_file, shown_file
-from .recorded import ADDRESS, SOURCES, SPLIT, Source
+from .recorded import ADDRESS, SOURCES, SPLIT, SourceRecord
 
 NAMES = frozenset(("id", "hash"))
 SETS = frozenset(("set", "frozenset"))
@@ -38,10 +38,10 @@ _SCRIPT = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None)
 def tell_addresses() -> None:
     """Report each line of the user's modules that uses `id`, `hash` or a set."""
     for name, place, function in uses_in_code(NAMES):
-        SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
+        SOURCES.report(SourceRecord(ADDRESS, name, place, [f"{place} {function}"]))
     # sets last: they are many, few are iterated over, and the number of findings is limited
     for name, place, function in uses_in_code(SETS, sets=True):
-        SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
+        SOURCES.report(SourceRecord(ADDRESS, name, place, [f"{place} {function}"]))
 
 
 def uses_in_code(
@@ -157,7 +157,7 @@ def tell_splits() -> None:
             ordered = SORTED if split.names.ordered else ""
             listing = split.names.listing
             SOURCES.report(
-                Source(SPLIT, split.drawn.call, place, [], before=listing, after=ordered)
+                SourceRecord(SPLIT, split.drawn.call, place, [], before=listing, after=ordered)
             )
 
 

@@ -262,7 +262,7 @@ class GivenAll(NamedTuple):
     whole: bool
 
 
-class Signature(NamedTuple):
+class OperatorSignature(NamedTuple):
     """What the tracer asks about an operator at each call, all derived from its schema.
 
     `names` are its arguments in order. `overwritten` are the arguments whose old content it does
@@ -279,9 +279,9 @@ class Signature(NamedTuple):
 
 
 @functools.cache
-def signature_of(func: Any) -> Signature:
+def signature_of(func: Any) -> OperatorSignature:
     """Return the signature of an operator; the dispatcher passes the same object at each call."""
-    return Signature(
+    return OperatorSignature(
         operator=operator_name(func),
         names=tuple(argument.name for argument in _schema_arguments(func)),
         written=frozenset(written_names(func)),
@@ -292,7 +292,9 @@ def signature_of(func: Any) -> Signature:
     )
 
 
-def given(signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]) -> GivenAll:
+def given(
+    signature: OperatorSignature, args: tuple[Any, ...], named: Mapping[str, Any]
+) -> GivenAll:
     """Return the tensors and the other arguments of a call."""
     tensors, words, whole = list[Given](), list[str](), True
     for name, value in _arguments(signature, args, named):
@@ -316,7 +318,7 @@ def _none_or_tensor(value: Any) -> Any:
 
 
 def written_arguments(
-    signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]
+    signature: OperatorSignature, args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> list[Given]:
     """Return the arguments that the operator writes, by its schema or as a received message."""
     if not signature.written:
@@ -478,7 +480,7 @@ def _sample(tensor: torch.Tensor) -> list[str]:
 
 
 def _arguments(
-    signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]
+    signature: OperatorSignature, args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     names = signature.names
     for place, value in enumerate(args):

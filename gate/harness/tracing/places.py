@@ -290,7 +290,7 @@ class CallPlace(NamedTuple):
     by_module: bool
 
 
-class Owner(Enum):
+class FileOwner(Enum):
     """Whose file a frame runs; the harness's wrappers count as machinery, as they pass on."""
 
     HARNESS = "harness"
@@ -302,17 +302,17 @@ class Owner(Enum):
 
 
 @functools.lru_cache(MAX_LINES)
-def _owner(name: str) -> tuple[Owner, str]:
+def _owner(name: str) -> tuple[FileOwner, str]:
     """Return whose file this is, and the phase of torch's; cached, since calls ask often."""
     if name.startswith(OURS):
-        return (Owner.MACHINERY if name.endswith(WRAPPER_FILES) else Owner.HARNESS), ""
+        return (FileOwner.MACHINERY if name.endswith(WRAPPER_FILES) else FileOwner.HARNESS), ""
     if name.startswith(TORCH):
-        return Owner.TORCH, "engine" if name == ENGINE else _phase(name)
+        return FileOwner.TORCH, "engine" if name == ENGINE else _phase(name)
     if COMPILED in name:
-        return Owner.COMPILED, ""
+        return FileOwner.COMPILED, ""
     if in_machinery(name):
-        return Owner.MACHINERY, ""
-    return (Owner.LIBRARY if in_library(name) else Owner.SCRIPT), ""
+        return FileOwner.MACHINERY, ""
+    return (FileOwner.LIBRARY if in_library(name) else FileOwner.SCRIPT), ""
 
 
 def call_place(frame: FrameType | None) -> CallPlace | None:
@@ -324,22 +324,22 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
         if frame is None:
             break
         owner, detail = _owner(frame.f_code.co_filename)
-        if owner is Owner.HARNESS:
+        if owner is FileOwner.HARNESS:
             if outside is None:
                 return None
         # torch between the call and the script's line: the module calls the operator for the script
-        elif owner is Owner.TORCH:
+        elif owner is FileOwner.TORCH:
             by_module = by_module or (outside is None and frame.f_code.co_filename == MODULE)
             engine = engine or detail == "engine"
             closure = closure or (outside is not None and _runs_a_closure(frame))
             phase = phase or (detail if detail != "engine" and not closure else "")
-        elif owner is Owner.COMPILED:
+        elif owner is FileOwner.COMPILED:
             compiled = True
-        elif owner is not Owner.MACHINERY:
+        elif owner is not FileOwner.MACHINERY:
             own_backward = not engine if outside is None else own_backward
             # a line of the script takes precedence over a library's between it and torch
-            if outside is None or (library and owner is Owner.SCRIPT):
-                outside, library = frame, owner is Owner.LIBRARY
+            if outside is None or (library and owner is FileOwner.SCRIPT):
+                outside, library = frame, owner is FileOwner.LIBRARY
         frame = frame.f_back
     if outside is None:
         return CallPlace("", 0, phase, compiled, own_backward=False, by_module=False)

@@ -25,7 +25,7 @@ from .arguments import (
     RESIZES,
     UNINITIALISED,
     Given,
-    Signature,
+    OperatorSignature,
     Storages,
     describe,
     generator_state,
@@ -68,7 +68,7 @@ class OpenCall(NamedTuple):
     of the tensors that it will write. `state` is a digest of the generator that it will draw from.
     """
 
-    signature: Signature
+    signature: OperatorSignature
     place: places.CallPlace
     inputs: list[dict[str, Any]]
     written: list[Given]
