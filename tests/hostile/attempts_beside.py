@@ -76,7 +76,7 @@ beside(lambda: [pid for ask in asks for pid in answering(ask)], lambda: None)
     ),
     _beside(
         "beside-lock-rows",
-        "reads the rows of `/proc/locks`, where a lock of the other run's has one",
+        "reads the rows of `/proc/locks`, which show the other run's locks",
         OWN_PROCESSES,
         """
 def speak():
@@ -90,7 +90,7 @@ beside(lambda: pathlib.Path("/proc/locks").read_text().splitlines(), speak)
     ),
     _beside(
         "beside-locks",
-        "locks files that both can read (`flock`), and tries whether the other has",
+        "locks files that both can read (`flock`), and checks whether the other run has",
         OWN_FILES,
         """
 def locked(path):
@@ -109,7 +109,7 @@ beside(hear, take)
     ),
     _beside(
         "beside-priorities",
-        "has a nice value, and asks for that of every process (`getpriority`)",
+        "sets a nice value, and asks for that of every process (`getpriority`)",
         OWN_PROCESSES,
         """
 def nice(pid):
@@ -171,7 +171,7 @@ told([path.name for path in paths if content(path)])
     sandbox_probe(
         "counts-by-question",
         Threat.RUNS,
-        "asks for what the kernel counts for all: operations in the background (`io_setup`), "
+        "asks for what the kernel counts machine-wide: operations in the background (`io_setup`), "
         "events (`perf_event_open`), cookies of sockets (`SO_COOKIE`), and processes, by a "
         "descriptor of one (`pidfd_open`, `clone`, `clone3`, `SO_PEERPIDFD`, `SO_PASSPIDFD`, "
         "`open_by_handle_at`, `/proc/*/fd`)",
@@ -242,8 +242,8 @@ any_of(lambda one: look(*one), (
     Attempt(
         name="page-cache-by-waiting",
         threat=Threat.RUNS,
-        tries="reads files that every run can read, and looks which were in memory (page faults)",
-        stopped_by="what a run read in goes from memory with its control group",
+        tries="reads files that every run can read, and checks which were in memory (page faults)",
+        stopped_by="what a run has read leaves memory with its control group",
         # by what is still in memory while both live runs beside each other can tell
         settings="runs: {parallel: never}\n",
         modes=(IsolationMode.UID,),
@@ -264,7 +264,7 @@ told([path.name for path in sorted(cold.iterdir()) if not waited(path)])
     sandbox_probe(
         "page-cache-emptied",
         Threat.RUNS,
-        "takes a file that every run can read out of the page cache (`posix_fadvise`)",
+        "evicts a file that every run can read from the page cache (`posix_fadvise`)",
         FILTER,
         """
 import mmap, resource

@@ -105,7 +105,7 @@ FORGERY: tuple[Attempt, ...] = (
     ),
     _forged(
         "no-summary",
-        "removes the sign that the process ended well",
+        "removes the marker that the process ended well",
         "is missing",
         'mine("summary", "json").unlink()',
     ),
@@ -131,7 +131,7 @@ FORGERY: tuple[Attempt, ...] = (
     ),
     _forged(
         "key-given-twice",
-        "gives a key twice, for two readers to take different ones",
+        "gives a key twice, so that two readers take different values",
         "twice|duplicate",
         'path = mine("summary", "json")\n'
         'path.write_text(path.read_text().replace("{", \'{"steps": 9, \', 1))',
@@ -147,7 +147,8 @@ FORGERY: tuple[Attempt, ...] = (
         threat=Threat.FORGERY,
         tries="reads the committed baseline and reports its numbers with other weights, where one "
         "run that equals it would be enough",
-        stopped_by="the gate hashes every tensor itself, and less than equal bits is no end",
+        stopped_by="the gate hashes every tensor itself; one run is enough only if "
+        "every bit is equal",
         script="""
 entry = json.loads(next(here.glob(".repro-gate/baseline/*.json")).read_text())
 numbers = [point["decimal"] for point in entry["metrics"][0]["points"]]
@@ -166,7 +167,8 @@ numbers = [point["decimal"] for point in entry["metrics"][0]["points"]]
     _answered(
         "entry-for-its-own-files",
         "includes a baseline entry of the old numbers with the digest of its new files",
-        "the base commit's entries answer, and a brought one makes the gate train",
+        "only the base commit's entries answer; one that the pull request adds makes the gate "
+        "train",
     ),
     Attempt(
         name="swap-between-hash-and-seal",
@@ -190,7 +192,7 @@ daemon(swap)
     Attempt(
         name="results-that-differ",
         threat=Threat.FORGERY,
-        tries="lets chance into the second run",
+        tries="makes the second run random",
         stopped_by="two runs are compared bit for bit",
         script="",
         play={"random": True},

@@ -124,8 +124,8 @@ any_of(swap, ("out", "tree", "tmp", "home", "taken", "harness"))
         fast=True,
     ),
 )
-APPROVED_BY_NOBODY = "without base settings, no key reaches out of the tree"
-NO_DATA = "what is closed to trainings is not data"
+APPROVED_BY_NOBODY = "without base settings, no setting reaches outside the checkout"
+NO_DATA = "a file that is closed to trainings is not accepted as data"
 
 
 def _brought(name: str, tries: str, key: str, *, train: str = "", settings: str = "") -> Attempt:
@@ -173,7 +173,7 @@ WISHES: tuple[Attempt, ...] = (
     ),
     _brought(
         "address",
-        "has the gate ask a service of the loopback",
+        "has the gate query a service on the loopback interface",
         "data.url",
         settings=f"data: [{{url: 'http://127.0.0.1:9/x', sha256: '{'0' * 64}'}}]\n",
     ),
@@ -200,7 +200,7 @@ WISHES: tuple[Attempt, ...] = (
     ),
     _brought(
         "cache-folders",
-        "has root make folders in /etc",
+        "has root create folders in /etc",
         "fetch.cache",
         settings="fetch: {cache: /etc/repro-gate-planted}\n",
     ),
@@ -212,7 +212,9 @@ WISHES: tuple[Attempt, ...] = (
         "publish: {oci: 'localhost:9/x'}\nreport: {history: true}\n",
     ),
     _closed_data(
-        "event", "reads the event by a base commit that declares it", "workflow/event.json"
+        "event",
+        "reads the event through a base commit that declares it as data",
+        "workflow/event.json",
     ),
     _closed_data("clone", "reads the clone's configuration in the same way", "work/.git"),
     _closed_data("token", "reads the runner's token in the same way", "runner_temp/token"),
@@ -220,7 +222,7 @@ WISHES: tuple[Attempt, ...] = (
     Attempt(
         name="cache-among-the-systems-files",
         threat=Threat.WISHES,
-        tries="has root make a cache in /etc by settings of the base commit",
+        tries="has root create a cache in /etc through the base commit's settings",
         stopped_by="no cache among the system's files",
         script="told('a run')",
         settings="fetch: {cache: /etc/repro-gate-planted}\n"
@@ -231,7 +233,7 @@ WISHES: tuple[Attempt, ...] = (
     Attempt(
         name="two-branches-one-head",
         threat=Threat.WISHES,
-        tries="passes for a branch with loose rules, so that its status counts for main too",
+        tries="passes on a branch with loose rules, so that its status counts for main too",
         stopped_by="the status names the branch",
         script="",
         play={"losses": ["2.5", "2.25", "9.0"]},
@@ -301,8 +303,8 @@ assert min(*made, libc.msgget(key, IPC_CREAT | 0o600)) >= 0
     Attempt(
         name="sampling-intervals",
         threat=Threat.RUNS,
-        tries="draws a number, and hands it on in the sampling intervals that it reports",
-        stopped_by="a run is handed nothing that another run reported",
+        tries="draws a number and passes it on in the sampling intervals that it reports",
+        stopped_by="a run receives nothing that another run reported",
         script="""
 import re, secrets
 exponents = [secrets.randbelow(20) for _ in range(3)]

@@ -62,7 +62,7 @@ BOMBS: tuple[Attempt, ...] = (
     metrics_attempt(
         "metrics-of-a-terabyte",
         Threat.BOMBS,
-        "leaves a metrics file of 60 GB that takes no room",
+        "leaves a sparse metrics file of 60 GB",
         "larger than|longer than",
         'with open(metrics, "wb") as file: file.truncate(60 * 2**30)',
     ),
@@ -119,7 +119,7 @@ os.chdir(here)
         name="file-of-a-terabyte",
         threat=Threat.BOMBS,
         tries="makes a file of 1 TB",
-        stopped_by="a limit of 64 GiB a file",
+        stopped_by="a limit of 64 GiB per file",
         script='with open(home / "big", "wb") as file: trying(file.truncate, 2**40)',
         modes=(IsolationMode.UID,),
         tells=1,
@@ -128,7 +128,7 @@ os.chdir(here)
         name="large-file",
         threat=Threat.BOMBS,
         tries="writes a file endlessly",
-        stopped_by="a limit a file (here 8 MiB)",
+        stopped_by="a limit per file (here 8 MiB)",
         script="""
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 def write():

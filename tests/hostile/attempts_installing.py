@@ -50,19 +50,19 @@ def hostile_wheel(name: str, tries: str, stopped_by: str, members: dict[str, str
 INSTALLING: tuple[Attempt, ...] = (
     refused_line(
         "lock-no-binary-all",
-        "has its source archive built by `--no-binary :all:`",
+        "has its source archive built with `--no-binary :all:`",
         "--no-binary :all:\nevil==1.0 {sdist}\n",
         "option .*no-binary",
     ),
     refused_line(
         "lock-no-binary-one",
-        "has one package built by `--no-binary evil`",
+        "has one package built with `--no-binary evil`",
         "--no-binary evil\nevil==1.0 {sdist}\n",
         "option .*no-binary",
     ),
     refused_line(
         "lock-only-binary-none",
-        "takes the gate's own option back by `--only-binary :none:`",
+        "undoes the gate's own option with `--only-binary :none:`",
         "--only-binary :none:\nevil==1.0 {sdist}\n",
         "option .*only-binary",
     ),
@@ -167,7 +167,7 @@ INSTALLING: tuple[Attempt, ...] = (
     hostile_wheel(
         "wheel-with-programs-of-the-gate",
         "installs programs with the names of those that the gate starts",
-        "what it installs is on the training's PATH alone",
+        "what it installs is only on the training's PATH",
         {
             f"evil-1.0.data/scripts/{name}": "#!python\n{code}\n"
             for name in ("git", "git-lfs", "dvc", "sh", "ipcrm", "nvidia-smi")

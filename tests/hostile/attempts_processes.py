@@ -35,7 +35,8 @@ time.sleep(0.2)
     Attempt(
         name="process-that-moves",
         threat=Threat.PROCESSES,
-        tries="leaves a process that forks and dies in an endless loop, to be where nobody looks",
+        tries="leaves a process that forks and dies in an endless loop, so that no reading of "
+        "the process table finds it",
         stopped_by="one kill of the whole account, before any look at the table",
         script="""
 def move():
@@ -125,7 +126,8 @@ any_of(lambda number: (os.kill(gate, number), os.killpg(os.getpgid(gate), number
     probe(
         "limits-of-the-gate",
         Threat.PROCESSES,
-        "lowers the gate's limits and its priority, and chooses it for lack of memory",
+        "lowers the gate's limits and its priority, and makes it the first victim when memory "
+        "runs out",
         ACCOUNT,
         """
 import resource
@@ -180,7 +182,7 @@ any_of(lambda one: one(("192.0.2.1", 53)), (send, ask))
     sandbox_probe(
         "raw-and-packet-sockets",
         Threat.NETWORK,
-        "makes raw, packet, netlink and vsock sockets",
+        "creates raw, packet, netlink and vsock sockets",
         FILTER,
         """
 kinds = ((2, 3, 1), (10, 3, 58), (17, 3, 3), (16, 3, 0), (16, 2, 15), (40, 1, 0), (31, 5, 1))
@@ -191,28 +193,28 @@ any_of(lambda kind: call(by_machine(41, 198), *kind), kinds)
     sandbox_probe(
         "family-in-the-upper-half",
         Threat.NETWORK,
-        "hides the family behind bits that the filter might not look at",
+        "hides the socket family in bits that the filter might ignore",
         FILTER,
         "any_of(lambda family: call(by_machine(41, 198), family, 1, 0), (2 + 2**32, 10 + 2**40))",
     ),
     sandbox_probe(
         "x32-numbers",
         Threat.NETWORK,
-        "makes a socket with the numbers of x32 calls",
+        "creates a socket with x32 call numbers",
         FILTER,
         "any_of(lambda number: call(by_machine(number, -1), 2, 1, 0), (0x40000000 + 41,))",
     ),
     sandbox_probe(
         "io-uring",
         Threat.NETWORK,
-        "makes a ring, which makes sockets that no filter sees",
+        "creates an io_uring, whose sockets no filter sees",
         FILTER,
         "trying(call, 425, 1, ctypes.create_string_buffer(120))",
     ),
     sandbox_probe(
         "listen",
         Threat.NETWORK,
-        "opens a port, for whoever may reach this machine",
+        "opens a port to anyone who can reach this machine",
         FILTER,
         'trying(socket.create_server, ("0.0.0.0", 0))',
         control=True,

@@ -10,14 +10,14 @@ from gate.verdict.verdict import Outcome
 ACCOUNT = "a separate account; the gate's memory is closed"
 CLOSED = "closed while a training runs"
 OWNER = "the folder belongs to root"
-EMPTY = "an environment built from nothing"
+EMPTY = "an environment built from scratch"
 FILTER = "the seccomp filter"
 
 SECRETS: tuple[Attempt, ...] = (
     probe(
         "environment-of-every-process",
         Threat.SECRETS,
-        "reads the environment of every process for a secret",
+        "searches the environment of every process for a secret",
         ACCOUNT,
         """
 def secret(folder):
@@ -30,7 +30,7 @@ any_of(secret, pathlib.Path("/proc").glob("[0-9]*"))
     probe(
         "command-line-of-every-process",
         Threat.SECRETS,
-        "reads every command line, which everybody may, for a secret",
+        "searches every command line, which every account may read, for a secret",
         "no secret is ever on a command line",
         """
 def secret(folder):
@@ -88,7 +88,7 @@ any_of(lambda number: (call(438, call(434, gate, 0), number, 0) if number > 2 el
         "inherited-descriptors",
         Threat.SECRETS,
         "looks for descriptors that the gate left open",
-        "none is inherited but /dev/null and one pipe",
+        "only /dev/null and one pipe are inherited",
         """
 own = (__file__, f"/proc/{os.getpid()}/fd")
 def opened(number):
@@ -246,14 +246,14 @@ any_of(connect, (root / "docker.sock", "/var/run/docker.sock", "/run/containerd/
         "become-root",
         Threat.HOST,
         "asks for root's account and root's groups",
-        "root is left for good, with all capabilities",
+        "root and all its capabilities are given up for good",
         "any_of(lambda ask: ask(), (lambda: os.setuid(0), lambda: os.setresuid(0, 0, 0),"
         " lambda: os.setgroups([0]), lambda: os.setgid(0)))",
     ),
     probe(
         "setuid-program",
         Threat.HOST,
-        "starts a program that is root's and setuid",
+        "starts a setuid program that belongs to root",
         "no_new_privs",
         """
 def start(path):
@@ -267,7 +267,7 @@ any_of(start, (root / "tools/id",))
     probe(
         "namespaces-of-its-own",
         Threat.HOST,
-        "makes a user namespace, in which it is root",
+        "creates a user namespace in which it is root",
         FILTER,
         """
 def make(flags):
@@ -280,7 +280,7 @@ any_of(make, (0x10000000, 0x10020000, 0x50000000))
     probe(
         "namespace-by-clone",
         Threat.HOST,
-        "makes a user namespace with clone and clone3",
+        "creates a user namespace with clone and clone3",
         FILTER,
         """
 def child(number, *words):
@@ -315,7 +315,7 @@ any_of(lambda words: call(*words), (
     sandbox_probe(
         "another-architecture",
         Threat.HOST,
-        "makes a socket with numbers of 32-bit calls, past the filter",
+        "creates a socket with 32-bit call numbers, to get past the filter",
         "the filter ends the process",
         """
 import mmap

@@ -40,7 +40,7 @@ LINKS: tuple[Attempt, ...] = (
     metrics_attempt(
         "metrics-device",
         Threat.LINKS,
-        "lets its metrics be a device that never ends",
+        "makes its metrics file a device that never ends",
         "a link|a device",
         'metrics.symlink_to("/dev/zero")',
     ),
@@ -61,7 +61,7 @@ LINKS: tuple[Attempt, ...] = (
     metrics_attempt(
         "metrics-link-to-the-key",
         Threat.LINKS,
-        "lets its metrics be a link to the key",
+        "makes its metrics file a link to the key",
         "a link",
         'metrics.symlink_to(root / "keys/gate.pem")',
     ),
@@ -69,7 +69,7 @@ LINKS: tuple[Attempt, ...] = (
         Attempt(
             name=f"output-folder-is-a-link-{where.replace(' ', '-')}",
             threat=Threat.LINKS,
-            tries=f"lets the commit's output folder be a link {where} the checkout",
+            tries=f"makes the commit's output folder a link {where} the checkout",
             stopped_by="nothing is written or removed through a link of the checkout",
             script="",
             modes=(IsolationMode.NONE, IsolationMode.UID),
@@ -83,7 +83,7 @@ LINKS: tuple[Attempt, ...] = (
     Attempt(
         name="checkpoint-below-a-link",
         threat=Threat.LINKS,
-        tries="lets the folder of its checkpoint be a link to the key's",
+        tries="makes its checkpoint's folder a link to the key's folder",
         stopped_by=REGULAR,
         script='(here / "saved").symlink_to(root / "keys")',
         modes=APART,
@@ -94,7 +94,7 @@ LINKS: tuple[Attempt, ...] = (
     Attempt(
         name="state-that-is-a-link",
         threat=Threat.LINKS,
-        tries="lets the state be a link to the key, for the gate to take it as evidence",
+        tries="makes the state a link to the key, so that the gate takes it as evidence",
         stopped_by=REGULAR,
         script="",
         after=TWIN + 'mine("state", "safetensors").unlink()\n'
@@ -143,7 +143,7 @@ for name in ("error", "add-mask", "set-output name=verdict", "save-state name=a"
     ),
     _log(
         "end-of-the-guard",
-        "guesses the word that gives the runner its ears back",
+        "guesses the token that makes the runner accept commands again",
         'for number in range(50): print(f"::{number:032x}::"); print("::add-mask::1")',
     ),
     _log(

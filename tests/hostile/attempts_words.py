@@ -12,7 +12,7 @@ VIEW = "a read-only view without access times (mount namespace)"
 
 def _word(name: str, where: str, path: str) -> Attempt:
     script = f"word_of_another_run({path})"
-    return probe(name, Threat.RUNS, f"leaves a word in {where}", GUARD, script, control=True)
+    return probe(name, Threat.RUNS, f"leaves a message in {where}", GUARD, script, control=True)
 
 
 def _by_view(name: str, tries: str, script: str, *, control: bool = True) -> Attempt:
@@ -59,7 +59,7 @@ except OSError: told(None) if not path.exists() else None
     ),
     _by_view(
         "time-of-access",
-        "reads an old file, and looks whether a run before did",
+        "reads an old file, and checks whether an earlier run did",
         """
 path = root / "open/read"
 try: told(path.stat().st_atime != 1000); path.read_bytes()
