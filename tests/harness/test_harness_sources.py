@@ -21,6 +21,7 @@ os.urandom(2)  # entropy os.urandom
 secrets.randbits(3)  # entropy secrets.randbits
 secrets.token_hex()  # entropy secrets.token_hex
 random.SystemRandom().random()  # entropy random.SystemRandom.random
+random.SystemRandom().choice("ab")  # entropy random.SystemRandom.choice
 time.time_ns()  # clock time.time_ns
 datetime.datetime.now()  # clock datetime.now
 os.getpid()  # process os.getpid
