@@ -489,10 +489,11 @@ def settings_apart(
 
 
 def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
-    """Return whether a pair's values were made by calls that do not correspond to each other.
+    """Return whether a pair's values were made by calls that do not correspond, or in other places.
 
     All makers have to be known on both sides. An example is a list of rows that Python shuffles:
-    each row is unchanged, but a different one is taken.
+    each row is unchanged, but a different one is taken. Rows that one call returns differ only in
+    their offset.
     """
     expected, observed = pair.calls
     same = {expected[left].number: observed[right].number for left, right in alignment.pairs}
@@ -500,7 +501,7 @@ def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
     return any(
         {*left.made_by} <= same.keys()
         and {*right.made_by} <= theirs
-        and tuple(same[by] for by in left.made_by) != right.made_by
+        and (tuple(same[by] for by in left.made_by) != right.made_by or left.offset != right.offset)
         for left, right in inputs
     )
 

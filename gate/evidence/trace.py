@@ -71,18 +71,19 @@ class Origin(StrEnum):
 class TracedValue(Document):
     """A tensor that a call took or returned; a list of tensors is one value.
 
-    `form` is type and shape. `layout` describes the memory layout if it is unusual. `digest` is
-    empty if the values were not read. `sample` has up to eight values in `float.hex` form.
-    `made_by` are the numbers of the calls that last wrote this memory, or `NOBODY` if none of them
-    was traced. `unset_by` are the calls that left part of the memory unwritten. `odd` says that the
-    tensor contains NaN or, without NaN, an infinity. `overwritten` is true if the call only writes
-    to it and reads none of its values.
+    `form` is type and shape. `layout` describes the memory layout if it is unusual. `offset` says
+    where in its storage a view begins. `digest` is empty if the values were not read. `sample` has
+    up to eight values in `float.hex` form. `made_by` are the numbers of the calls that last wrote
+    this memory, or `NOBODY` if none of them was traced. `unset_by` are the calls that left part of
+    the memory unwritten. `odd` says that the tensor contains NaN or, without NaN, an infinity.
+    `overwritten` is true if the call only writes to it and reads none of its values.
     """
 
     name: Annotated[str, Field(max_length=100)]
     form: Annotated[str, Field(max_length=200)]
     device: Annotated[str, Field(max_length=20)]
     layout: Annotated[str, Field(max_length=100)] = ""
+    offset: Annotated[str, Field(max_length=20)] = ""
     digest: TraceDigest
     odd: Literal["", "nan", "infinite"] = ""
     overwritten: bool = False

@@ -262,6 +262,17 @@ def test_a_loss_computed_another_way_is_named_though_gradients_do_not_see_it() -
     assert same.claim is Claim.NOT_FOUND
 
 
+def test_another_row_of_one_views_result_is_another_tensor_and_no_write_past_torch() -> None:
+    def run(offset: str) -> RankTrace:
+        rows = call(0, "aten::unbind", (value("image"),), (value("all rows"),), view=True)
+        taken = value(f"row at {offset}", 0, offset=offset)
+        return trace(rows, call(1, "aten::roll", (taken,), (value(f"{offset}, rolled"),)))
+
+    found = compared(run("64"), run("128"))
+    assert found.claim is Claim.OTHER_TENSORS
+    assert found.sentence.startswith("aten::roll at train.py:2 takes different tensors than in")
+
+
 def test_rows_that_python_shuffles_are_other_tensors_and_no_write_past_torch() -> None:
     def run(*rows: int) -> RankTrace:
         made = [call(n, "aten::lift_fresh", (), (value(f"row {n}"),)) for n in range(4)]
