@@ -315,12 +315,17 @@ def _same(word: str, numbers: set[str]) -> bool:
 def _nearest(trace: TraceFinding | None, change: Change) -> tuple[ChangedLines, ...]:
     """Return the hunk that ran last before a named call, else the only hunk that ran at all.
 
-    Where no call is named, the last hunk may be any line at the script's end.
+    Where no call is named, the last hunk may be any line at the script's end. A number that a call
+    is given was often set in the call's own file, so the nearest hunk there is a candidate too.
     """
     if trace is None or not (trace.names_a_call or len(trace.changed) == 1):
         return ()
     # If a line of an untraced process may have run too, no hunk is the nearest.
-    return trace.changed if _may_have_run(trace, change) else trace.changed[:1]
+    if _may_have_run(trace, change):
+        return trace.changed
+    file = trace.file or trace.forward_place.rpartition(":")[0]
+    own = [hunk for hunk in trace.changed if trace.given and hunk.file == file]
+    return tuple(dict.fromkeys((*trace.changed[:1], *own[:1])))
 
 
 def named_by_change(change: Change | None, diagnosis: Diagnosis | None, folder: str) -> bool:

@@ -344,6 +344,24 @@ def test_the_part_that_holds_the_numbers_of_a_call_fits_it() -> None:
     assert found(utils, decay, RATE, trace=whole) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
 
 
+def test_a_number_that_a_call_is_given_may_be_set_in_the_calls_own_file() -> None:
+    scale = hunk("lora.py", 16, "self.scale = alpha / rank", "self.scale = alpha / sqrt(rank)")
+    part = TraceFinding(
+        claim=Claim.CODE_PATH,
+        sentence="",
+        forward_place="lora.py:19",
+        given=True,
+        changed=(MODEL, RATE, scale, LOSS),
+    )
+    shown = found(MODEL, RATE, scale, LOSS, trace=part)
+    assert shown == ShownChange(how=HowKnown.RAN, hunks=(MODEL, scale))
+    words = change_words(shown)
+    assert words is not None
+    assert words.caption == "Changed lines that ran before the difference:"
+    own = part.model_copy(update={"changed": (scale, MODEL, RATE)})
+    assert found(MODEL, RATE, scale, trace=own) == ShownChange(how=HowKnown.RAN, hunks=(scale,))
+
+
 def test_a_file_that_was_opened_may_hold_the_numbers_of_a_call() -> None:
     file, other = hunk("conf.yaml", 3, "m: 0.99", "m: 0.999"), hunk("more.yaml", 1, "a: 1", "a: 2")
     trace = NUMBERS.model_copy(update={"changed": (RATE, ADAM)})
