@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -309,7 +310,7 @@ def _without_settings(
 
 
 def _same(word: str, numbers: set[str]) -> bool:
-    return any(_is_in(number, frozenset((float(word.replace("_", "")),))) for number in numbers)
+    return any(_is_in(number, (float(word.replace("_", "")),)) for number in numbers)
 
 
 def _nearest(trace: TraceFinding | None, change: Change) -> tuple[ChangedLines, ...]:
@@ -569,14 +570,15 @@ def with_typed_numbers(diagnosis: Diagnosis, change: Change | None) -> Diagnosis
     return diagnosis.model_copy(update={"optimizer_settings": settings})
 
 
-def _is_in(word: str, numbers: frozenset[float]) -> bool:
+def _is_in(word: str, numbers: Container[float]) -> bool:
     try:
         return float(word) in numbers
     except ValueError:
         return False
 
 
-def _numbers(lines: tuple[str, ...]) -> frozenset[float]:
-    return frozenset(
+def _numbers(lines: tuple[str, ...]) -> Counter[float]:
+    """Return how often each number is in the lines: one of two equal ones may change."""
+    return Counter(
         float(match.group().replace("_", "")) for line in lines for match in NUMBER.finditer(line)
     )

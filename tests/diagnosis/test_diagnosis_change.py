@@ -344,6 +344,13 @@ def test_the_part_that_holds_the_numbers_of_a_call_fits_it() -> None:
     assert found(utils, decay, RATE, trace=whole) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
 
 
+def test_one_of_two_equal_numbers_of_a_line_may_change() -> None:
+    heat = hunk("loss.py", 8, "T, MIX, PATIENCE = 2.0, 0.7, 2", "T, MIX, PATIENCE = 2.5, 0.7, 2")
+    numbers = (ChangedNumber(before="2.0", after="2.5"),)
+    part = NUMBERS.model_copy(update={"numbers": numbers, "changed": (RATE, heat)})
+    assert found(RATE, heat, trace=part) == ShownChange(how=HowKnown.FITS, hunks=(heat,))
+
+
 def test_a_number_that_a_call_is_given_may_be_set_in_the_calls_own_file() -> None:
     scale = hunk("lora.py", 16, "self.scale = alpha / rank", "self.scale = alpha / sqrt(rank)")
     part = TraceFinding(

@@ -63,6 +63,20 @@ def test_the_backward_pass_is_told_with_its_forward_line() -> None:
     assert (found.place, found.forward_place) == ("", "model.py:14")
 
 
+def test_another_backward_path_is_told_with_the_forward_call_that_takes_it() -> None:
+    def run(operator: str) -> RankTrace:
+        behind = {"phase": Phase.BACKWARD, "file": "", "line": 0, "forward_file": "train.py"}
+        calls = [call(0, operator, (value("a"),), (value(f"{operator} of a"),), line=7)]
+        calls += [call(n, "aten::neg", (), (value(f"equal {n}"),)) for n in range(1, 10)]
+        made = (value(f"gradient by {operator}"),)
+        calls.append(call(10, f"{operator}_backward", (), made, forward_line=7, **behind))
+        return trace(*calls)
+
+    found = compared(run("aten::sum"), run("aten::mean"), drift=True)
+    assert (found.operator, found.place) == ("aten::mean", "train.py:7")
+    assert found.sentence.startswith("aten::mean at train.py:7 is called instead of aten::sum")
+
+
 def test_compiled_code_is_below_the_dispatcher() -> None:
     one, other = (
         trace(call(0, "aten::mm", (value("a"),), (value(made),), compiled=True)) for made in "bc"
