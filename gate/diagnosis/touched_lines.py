@@ -49,6 +49,7 @@ NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
 NUMBER: Final = re.compile(
     r"(?<![\w.])-?(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+(?![\w.])", re.ASCII
 )
+TYPE: Final = re.compile(r"\b(?:b?float|u?int|complex)\d+\b", re.ASCII)
 # A value without parentheses ends where the argument ends.
 VALUE: Final = r"(?:\([^()]*\)|\[[^\[\]]*\]|[-+.\w]+(?=\s*[,)\n]))"
 # A function header whose defaults contain no calls, with its body on later lines. Running it
@@ -530,9 +531,9 @@ def _passing(
 
 
 def _replaces(hunk: ChangedLines, change: OptimizerSettingChange | ChangedNumber) -> bool:
-    """Return whether the hunk removes the old number and adds the new one."""
-    old, new = _numbers(hunk.before), _numbers(hunk.after)
-    return _is_in(change.before, old - new) and _is_in(change.after, new - old)
+    """Return whether the hunk removes the old number or number type and adds the new one."""
+    old, new = _gone(hunk.before, hunk.after), _gone(hunk.after, hunk.before)
+    return _is_in(change.before, old) and _is_in(change.after, new)
 
 
 def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
@@ -570,11 +571,11 @@ def with_typed_numbers(diagnosis: Diagnosis, change: Change | None) -> Diagnosis
     return diagnosis.model_copy(update={"optimizer_settings": settings})
 
 
-def _is_in(word: str, numbers: Container[float]) -> bool:
+def _is_in(word: str, numbers: Container[float | str]) -> bool:
     try:
         return float(word) in numbers
     except ValueError:
-        return False
+        return word in numbers
 
 
 def _numbers(lines: tuple[str, ...]) -> Counter[float]:
@@ -582,3 +583,9 @@ def _numbers(lines: tuple[str, ...]) -> Counter[float]:
     return Counter(
         float(match.group().replace("_", "")) for line in lines for match in NUMBER.finditer(line)
     )
+
+
+def _gone(lines: tuple[str, ...], others: tuple[str, ...]) -> frozenset[float | str]:
+    """Return the numbers and number types that the lines have and the others do not."""
+    kinds, left = (Counter(TYPE.findall("\n".join(side))) for side in (lines, others))
+    return frozenset((*(_numbers(lines) - _numbers(others)), *(kinds - left)))

@@ -351,6 +351,13 @@ def test_one_of_two_equal_numbers_of_a_line_may_change() -> None:
     assert found(RATE, heat, trace=part) == ShownChange(how=HowKnown.FITS, hunks=(heat,))
 
 
+def test_a_number_type_that_a_call_is_given_fits_the_line_that_replaces_it() -> None:
+    cast = hunk("train.py", 51, 'autocast("cpu", torch.bfloat16)', 'autocast("cpu", torch.float16)')
+    numbers = (ChangedNumber(before="bfloat16", after="float16"),)
+    part = NUMBERS.model_copy(update={"numbers": numbers, "changed": (LOSS, cast)})
+    assert found(LOSS, cast, trace=part) == ShownChange(how=HowKnown.FITS, hunks=(cast,))
+
+
 def test_a_number_that_a_call_is_given_may_be_set_in_the_calls_own_file() -> None:
     scale = hunk("lora.py", 16, "self.scale = alpha / rank", "self.scale = alpha / sqrt(rank)")
     part = TraceFinding(
