@@ -152,12 +152,14 @@ def shown_change(
     folder: str,
     *,
     drift: bool,
+    schedules: Iterable[CodePlace | None] = (),
 ) -> ShownChange | None:
     """Return the part of the change that belongs beside a difference, or None if none is known to.
 
     `read` are the repository paths of files that the training opened. Such a file may be the cause
     beside a line that ran, or a line that no trace shows not to have run. `drift` is False for two
-    runs of one commit: only a named line explains these, never one that merely fits.
+    runs of one commit: only a named line explains these, never one that merely fits. `schedules`
+    are the lines that create schedulers.
     """
     if change is None or diagnosis is None:
         return None
@@ -176,6 +178,8 @@ def shown_change(
     ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis, change)]
     settings = () if named else diagnosis.optimizer_settings
     fitting = _first(HowKnown.FITS, _fitting(change, settings))
+    if fitting is None and any(setting.scheduled for setting in settings):
+        fitting = _first(HowKnown.SCHEDULE, _named(change, schedules, folder))
     if fitting is None and not named:
         fitting = _first(HowKnown.FITS, passing)
     if fitting is None and beside and (ran or (unseen and len(beside) > 1)):

@@ -263,6 +263,8 @@ class HowKnown(StrEnum):
     `FITS`: it contains the old and new numbers of an optimizer setting, or of an argument of the
     call at which the traces differ.
 
+    `SCHEDULE`: it contains the line that creates a scheduler, and the schedule changed.
+
     `READ`: it is in a file that the training opened, and no code changed.
 
     `READ_AMONG`: it is in a file that the training opened, while code changed too or the change is
@@ -284,6 +286,7 @@ class HowKnown(StrEnum):
     NAMED = "named"
     RAISED = "raised"
     FITS = "fits"
+    SCHEDULE = "schedule"
     READ = "read"
     READ_AMONG = "read-among-others"
     ONLY = "only"

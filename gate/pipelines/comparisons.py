@@ -15,7 +15,7 @@ from gate.comparison.compare import (
 )
 from gate.comparison.differences import Comparison, EnvironmentChange
 from gate.comparison.resumed_results import compare_first_part, compare_resumed
-from gate.diagnosis.diagnosis import Diagnosis, ResumeResult, ResumeState
+from gate.diagnosis.diagnosis import CodePlace, Diagnosis, ResumeResult, ResumeState
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.resume_causes import causes_of
@@ -166,13 +166,16 @@ def beside_the_difference(
     if diagnosis is None or decision.passes or not own:
         return None, False
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
-    opened = {
-        source.call
-        for run in evidence.runs_of(RunMode.STRICT)
-        for source in run.sources
-        if source.kind is SourceKind.OPENED
-    }
-    shown = shown_change(evidence.change, diagnosis, opened, folder, drift=drift)
+    sources = [source for run in evidence.runs_of(RunMode.STRICT) for source in run.sources]
+    opened = {source.call for source in sources if source.kind is SourceKind.OPENED}
+    schedules = [
+        CodePlace.known(source.file, source.line)
+        for source in sources
+        if source.kind is SourceKind.SCHEDULE
+    ]
+    shown = shown_change(
+        evidence.change, diagnosis, opened, folder, drift=drift, schedules=schedules
+    )
     named = diagnosis.likely[0].code_places if diagnosis.likely else ()
     return shown, unchanged(evidence.change, named, folder)
 

@@ -344,6 +344,25 @@ def test_the_part_that_holds_the_numbers_of_a_call_fits_it() -> None:
     assert found(utils, decay, RATE, trace=whole) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
 
 
+def test_where_a_schedule_moved_the_line_that_creates_it_is_shown() -> None:
+    step = hunk("train.py", 38, "sched = StepLR(opt, step_size=1)", "sched = StepLR(opt, 2)")
+    moved = setting("0.0035", "0.005")[0].model_copy(update={"scheduled": True})
+
+    def shown(*schedules: CodePlace, scheduled: bool = True) -> ShownChange | None:
+        change = Change(hunks=(MODEL, step, LOSS), complete=True)
+        settings = (moved.model_copy(update={"scheduled": scheduled}),)
+        diagnosis = PLAIN.model_copy(update={"optimizer_settings": settings})
+        return shown_change(change, diagnosis, (), ".", drift=True, schedules=schedules)
+
+    at_it = shown(CodePlace(file="train.py", line=38))
+    assert at_it == ShownChange(how=HowKnown.SCHEDULE, hunks=(step,))
+    words = change_words(at_it)
+    assert words is not None
+    assert words.caption == "This pull request changes the line that creates the schedule:"
+    assert shown(CodePlace(file="train.py", line=37)) is None
+    assert shown(CodePlace(file="train.py", line=38), scheduled=False) is None
+
+
 def test_one_of_two_equal_numbers_of_a_line_may_change() -> None:
     heat = hunk("loss.py", 8, "T, MIX, PATIENCE = 2.0, 0.7, 2", "T, MIX, PATIENCE = 2.5, 0.7, 2")
     numbers = (ChangedNumber(before="2.0", after="2.5"),)

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LRScheduler, ReduceLROnPlateau
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ..sources.recorded import SCHEDULE, SOURCES, Source
 from ..user_code import CodeLine, caller_of, calling_frame, unseen_by_warnings, users_frame
 from .observer import Generators
 
@@ -201,8 +202,10 @@ class CarriedState:
 
     def note_scheduler(self, scheduler: LRScheduler, frame: FrameType, *, given: bool) -> None:
         """Remember a scheduler that is being created."""
+        place = caller_of(frame).place
         if len(self._schedulers) < MAX_SCHEDULERS:
-            self._schedulers.append(Scheduler(scheduler, caller_of(frame).place, given=given))
+            self._schedulers.append(Scheduler(scheduler, place, given=given))
+        SOURCES.report(Source(SCHEDULE, type(scheduler).__name__, place, []))
 
     def note_position(self, scheduler: LRScheduler) -> None:
         """Note that the script itself says where this scheduler's schedule is."""
