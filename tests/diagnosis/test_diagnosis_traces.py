@@ -287,6 +287,25 @@ def test_another_row_of_one_views_result_is_another_tensor_and_no_write_past_tor
     assert found.sentence.startswith("aten::roll at train.py:2 takes different tensors than in")
 
 
+def test_a_write_into_another_part_of_a_tensor_is_told_with_the_call_that_chose_the_part() -> None:
+    def run(start: str) -> RankTrace:
+        part = {"offset": start}
+        return trace(
+            call(0, "aten::zeros", (), (value("zeros"),)),
+            call(
+                1, "aten::slice", (), (value("0", **part),), view=True, arguments=f"start={start}"
+            ),
+            call(2, "aten::fill_", (value("0", 1, **part),), (value("1", **part),)),
+            call(3, "aten::addmm", (value(f"ones at {start}", 2),), (value(f"{start} used"),)),
+        )
+
+    found = compared(run("16"), run("32"), drift=True)
+    assert (found.claim, found.place) == (Claim.CODE_PATH, "train.py:2")
+    assert found.sentence == (
+        "aten::slice at train.py:2 is called with start=32 instead of start=16"
+    )
+
+
 def test_rows_that_python_shuffles_are_other_tensors_and_no_write_past_torch() -> None:
     def run(*rows: int) -> RankTrace:
         made = [call(n, "aten::lift_fresh", (), (value(f"row {n}"),)) for n in range(4)]
