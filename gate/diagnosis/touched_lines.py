@@ -8,19 +8,18 @@ together, three never are.
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
 from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
+from gate.diagnosis.fitting_lines import NUMBER, can_matter, fitting_hunks, is_in, replaces
 from gate.diagnosis.other_processes import OtherProcesses
-from gate.evidence.trace import ChangedNumber, HowKnown, RankTrace, ShownChange, TraceFinding
+from gate.evidence.trace import HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 PAIR: Final = 2
@@ -43,13 +42,6 @@ NOT_ALONE: Final = frozenset((HowKnown.EITHER, HowKnown.EITHER_OF_ALL, HowKnown.
 # A process reports no more sources of one kind.
 MAX_DATA_FILES: Final = 40
 MAX_DATA_NAME: Final = 200
-DOCUMENTS: Final = (".md", ".rst")
-BESIDE: Final = (".github/", ".repro-gate/", "docs/")
-NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
-NUMBER: Final = re.compile(
-    r"(?<![\w.])-?(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+(?![\w.])", re.ASCII
-)
-TYPE: Final = re.compile(r"\b(?:b?float|u?int|complex)\d+\b", re.ASCII)
 # A value without parentheses ends where the argument ends.
 VALUE: Final = r"(?:\([^()]*\)|\[[^\[\]]*\]|[-+.\w]+(?=\s*[,)\n]))"
 # A function header whose defaults contain no calls, with its body on later lines. Running it
@@ -58,8 +50,6 @@ HEADER: Final = re.compile(
     r"\s*+(?:async\s++)?+def\s++(?P<name>\w++)\s*+\([^()#]*+\)[^()#]*:\s*+", re.ASCII
 )
 LISTED: Final = re.compile(r"\blist\(([\w.]+\(\))\)", re.ASCII)
-# Schedules multiply, so the last digits of a product may differ from those of its factors.
-NEAR: Final = 1e-9
 
 
 def with_changed_lines(
@@ -177,13 +167,16 @@ def shown_change(
         return _with_move(_first(HowKnown.NAMED, named), change)
     ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis, change)]
     settings = () if named else diagnosis.optimizer_settings
-    fitting = _first(HowKnown.FITS, _fitting(change, settings))
+    fitting = _first(HowKnown.FITS, fitting_hunks(change, settings))
     if fitting is None and any(setting.scheduled for setting in settings):
         fitting = _first(HowKnown.SCHEDULE, _named(change, schedules, folder))
     if fitting is None and not named:
         fitting = _first(HowKnown.FITS, passing)
     if fitting is None and beside and (ran or (unseen and len(beside) > 1)):
-        return _either([*ran, *beside], change)
+        # What a worker may have run or read explains its value better than a line that ran here.
+        one_file = data if unseen and len(_parts(data)) == 1 else []
+        of_workers = _either(unseen, change) or _first(HowKnown.READ_AMONG, one_file)
+        return _either([*ran, *beside], change) or of_workers
     only = all_that_matters(change)
     # Proof that a file is read is stronger than the absence of other candidates.
     proved = _read(data, change, diagnosis.trace, folder) if only is None else None
@@ -315,7 +308,7 @@ def _without_settings(
 
 
 def _same(word: str, numbers: set[str]) -> bool:
-    return any(_is_in(number, (float(word.replace("_", "")),)) for number in numbers)
+    return any(is_in(number, (float(word.replace("_", "")),)) for number in numbers)
 
 
 def _nearest(trace: TraceFinding | None, change: Change) -> tuple[ChangedLines, ...]:
@@ -391,12 +384,6 @@ def _with_move(shown: ShownChange | None, change: Change) -> ShownChange | None:
     others = [other for other in change.hunks if _are_a_move(hunk, other)]
     both = sorted((hunk, *others[:1]), key=lambda lines: lines.first)
     return shown.model_copy(update={"hunks": tuple(both)}) if len(others) == 1 else shown
-
-
-def can_matter(file: str) -> bool:
-    """Return whether a training may read a repository file, judging by its name."""
-    path = PurePosixPath(file)
-    return not (path.suffix in DOCUMENTS or path.name in NO_CODE or file.startswith(BESIDE))
 
 
 def is_code(file: str) -> bool:
@@ -505,21 +492,6 @@ def _in_repository(hunk: ChangedLines, folder: str) -> ChangedLines:
     return hunk.model_copy(update={"file": _path(hunk.file, folder)})
 
 
-def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> list[ChangedLines]:
-    """Return the hunks that contain a setting's two numbers, or two of the same ratio.
-
-    Only a unique match counts for each setting.
-    """
-    fitting: list[ChangedLines] = []
-    for setting in settings:
-        able = [hunk for hunk in change.hunks if can_matter(hunk.file) and _fits(hunk, setting)]
-        # The exact numbers are stronger evidence than two numbers of the same ratio.
-        exact = [hunk for hunk in able if _replaces(hunk, setting)]
-        candidates = exact or able
-        fitting += candidates if len(candidates) == 1 else []
-    return list(dict.fromkeys(fitting))
-
-
 def _passing(
     trace: TraceFinding | None, data: list[ChangedLines], folder: str
 ) -> list[ChangedLines]:
@@ -530,66 +502,5 @@ def _passing(
     if trace is None or not trace.numbers:
         return []
     able = [*(_in_repository(hunk, folder) for hunk in trace.changed), *data]
-    passing = [hunk for hunk in able if any(_replaces(hunk, number) for number in trace.numbers)]
+    passing = [hunk for hunk in able if any(replaces(hunk, number) for number in trace.numbers)]
     return passing if len(passing) == 1 else []
-
-
-def _replaces(hunk: ChangedLines, change: OptimizerSettingChange | ChangedNumber) -> bool:
-    """Return whether the hunk removes the old number or number type and adds the new one."""
-    old, new = _gone(hunk.before, hunk.after), _gone(hunk.after, hunk.before)
-    return _is_in(change.before, old) and _is_in(change.after, new)
-
-
-def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
-    try:
-        before, after = float(setting.before), float(setting.after)
-    except ValueError:
-        return False
-    if _replaces(hunk, setting):
-        return True
-    old, new = _numbers(hunk.before), _numbers(hunk.after)
-    if not before or not math.isfinite(after / before):
-        return False
-    ratio = after / before
-    return any(
-        old_number and math.isclose(other / old_number, ratio, rel_tol=NEAR)
-        for old_number in old - new
-        for other in new - old
-    )
-
-
-def with_typed_numbers(diagnosis: Diagnosis, change: Change | None) -> Diagnosis:
-    """Return the diagnosis without numbers to restore that the change did not remove.
-
-    A setting may follow from something else, such as a number of steps or a settings file. Advice
-    to type the old number would then be wrong.
-    """
-    hunks = change.hunks if change is not None else ()
-    removed = [_numbers(hunk.before) - _numbers(hunk.after) for hunk in hunks]
-    settings = tuple(
-        setting
-        if not setting.revert_to or any(_is_in(setting.revert_to, numbers) for numbers in removed)
-        else setting.model_copy(update={"revert_to": ""})
-        for setting in diagnosis.optimizer_settings
-    )
-    return diagnosis.model_copy(update={"optimizer_settings": settings})
-
-
-def _is_in(word: str, numbers: Container[float | str]) -> bool:
-    try:
-        return float(word) in numbers
-    except ValueError:
-        return word in numbers
-
-
-def _numbers(lines: tuple[str, ...]) -> Counter[float]:
-    """Return how often each number is in the lines: one of two equal ones may change."""
-    return Counter(
-        float(match.group().replace("_", "")) for line in lines for match in NUMBER.finditer(line)
-    )
-
-
-def _gone(lines: tuple[str, ...], others: tuple[str, ...]) -> frozenset[float | str]:
-    """Return the numbers and number types that the lines have and the others do not."""
-    kinds, left = (Counter(TYPE.findall("\n".join(side))) for side in (lines, others))
-    return frozenset((*(_numbers(lines) - _numbers(others)), *(kinds - left)))

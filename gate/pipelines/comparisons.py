@@ -17,6 +17,7 @@ from gate.comparison.differences import Comparison, EnvironmentChange
 from gate.comparison.resumed_results import compare_first_part, compare_resumed
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis, ResumeResult, ResumeState
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.fitting_lines import with_typed_numbers
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.resume_causes import causes_of
 from gate.diagnosis.setting_trials import threads_at, with_tried
@@ -25,7 +26,6 @@ from gate.diagnosis.touched_lines import (
     ran_before_nan,
     shown_change,
     unchanged,
-    with_typed_numbers,
 )
 from gate.diagnosis.trace_window import with_trace
 from gate.errors import GateError

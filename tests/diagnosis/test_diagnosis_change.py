@@ -23,6 +23,7 @@ from trace_cases import chain
 
 from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.diagnosis.diagnosis import CauseClass, CodePlace
+from gate.diagnosis.fitting_lines import with_typed_numbers
 from gate.diagnosis.touched_lines import (
     all_that_matters,
     by_its_files,
@@ -33,7 +34,6 @@ from gate.diagnosis.touched_lines import (
     unchanged,
     where_raised,
     with_changed_lines,
-    with_typed_numbers,
 )
 from gate.diagnosis.trace_window import what_explains
 from gate.evidence.trace import (
@@ -361,6 +361,25 @@ def test_where_a_schedule_moved_the_line_that_creates_it_is_shown() -> None:
     assert words.caption == "This pull request changes the line that creates the schedule:"
     assert shown(CodePlace(file="train.py", line=37)) is None
     assert shown(CodePlace(file="train.py", line=38), scheduled=False) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("RMSprop(p, lr=0.1)", "RMSprop(p, lr=0.1, eps=1e-6)"), ("x: 1", "x: 1\n  'eps': 1e-06")],
+)
+def test_a_setting_that_had_its_default_fits_the_line_that_names_it(
+    before: str, after: str
+) -> None:
+    moved = OptimizerSettingChange(optimizer=0, name="eps", before="1e-08", after="1e-06")
+    line = hunk("train.py", 31, before, after)
+    fits = ShownChange(how=HowKnown.FITS, hunks=(line,))
+    assert found(MODEL, line, LOSS, optimizer_settings=(moved,)) == fits
+    back = moved.model_copy(update={"before": moved.after, "after": moved.before})
+    other = hunk("train.py", 31, after, before)
+    gone = found(MODEL, other, LOSS, optimizer_settings=(back,))
+    assert gone == ShownChange(how=HowKnown.FITS, hunks=(other,))
+    elsewhere = moved.model_copy(update={"after": "1e-05"})
+    assert found(MODEL, line, LOSS, optimizer_settings=(elsewhere,)) is None
 
 
 def test_one_of_two_equal_numbers_of_a_line_may_change() -> None:
