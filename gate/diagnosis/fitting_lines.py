@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -21,6 +21,8 @@ NUMBER: Final = re.compile(
     r"(?<![\w.])-?(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+(?![\w.])", re.ASCII
 )
 TYPE: Final = re.compile(r"\b(?:b?float|u?int|complex)\d+\b", re.ASCII)
+# the minus of a shell's `${NAME:-8}` is no sign
+OR_ELSE: Final = re.compile(r"\$\{\w++:?-", re.ASCII)
 # Schedules multiply, so the last digits of a product may differ from those of its factors.
 NEAR: Final = 1e-9
 
@@ -52,6 +54,14 @@ def replaces(hunk: ChangedLines, change: OptimizerSettingChange | ChangedNumber)
     """Return whether the hunk removes the old number or number type and adds the new one."""
     old, new = _gone(hunk.before, hunk.after), _gone(hunk.after, hunk.before)
     return is_in(change.before, old) and is_in(change.after, new)
+
+
+def with_numbers(
+    hunks: Iterable[ChangedLines], numbers: tuple[ChangedNumber, ...]
+) -> list[ChangedLines]:
+    """Return the one hunk that replaces some of the old numbers by the new ones, else []."""
+    able = [hunk for hunk in hunks if any(replaces(hunk, number) for number in numbers)]
+    return able if len(able) == 1 else []
 
 
 def _gives(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
@@ -114,9 +124,8 @@ def is_in(word: str, numbers: Container[float | str]) -> bool:
 
 def _numbers(lines: tuple[str, ...]) -> Counter[float]:
     """Return how often each number is in the lines: one of two equal ones may change."""
-    return Counter(
-        float(match.group().replace("_", "")) for line in lines for match in NUMBER.finditer(line)
-    )
+    text = OR_ELSE.sub(" ", "\n".join(lines))
+    return Counter(float(match.group().replace("_", "")) for match in NUMBER.finditer(text))
 
 
 def _gone(lines: tuple[str, ...], others: tuple[str, ...]) -> frozenset[float | str]:

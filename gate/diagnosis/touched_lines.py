@@ -17,7 +17,7 @@ from typing import Final
 from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
-from gate.diagnosis.fitting_lines import NUMBER, can_matter, fitting_hunks, is_in, replaces
+from gate.diagnosis.fitting_lines import NUMBER, can_matter, fitting_hunks, is_in, with_numbers
 from gate.diagnosis.other_processes import OtherProcesses
 from gate.evidence.trace import HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
@@ -168,6 +168,9 @@ def shown_change(
     ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis, change)]
     settings = () if named else diagnosis.optimizer_settings
     fitting = _first(HowKnown.FITS, fitting_hunks(change, settings))
+    if fitting is None:
+        able = [hunk for hunk in change.hunks if can_matter(hunk.file)]
+        fitting = _first(HowKnown.FITS, with_numbers(able, diagnosis.work))
     if fitting is None and any(setting.scheduled for setting in settings):
         fitting = _first(HowKnown.SCHEDULE, _named(change, schedules, folder))
     if fitting is None and not named:
@@ -502,5 +505,4 @@ def _passing(
     if trace is None or not trace.numbers:
         return []
     able = [*(_in_repository(hunk, folder) for hunk in trace.changed), *data]
-    passing = [hunk for hunk in able if any(replaces(hunk, number) for number in trace.numbers)]
-    return passing if len(passing) == 1 else []
+    return with_numbers(able, trace.numbers)

@@ -382,6 +382,14 @@ def test_a_setting_that_had_its_default_fits_the_line_that_names_it(
     assert found(MODEL, line, LOSS, optimizer_settings=(elsewhere,)) is None
 
 
+def test_the_line_with_the_numbers_of_samples_fits_another_size_of_a_batch() -> None:
+    batch = hunk("run.sh", 4, 'export BATCH="${BATCH:-8}"', 'export BATCH="${BATCH:-16}"')
+    work = (ChangedNumber(before="8", after="16"),)
+    assert found(RATE, batch, LOSS, work=work) == ShownChange(how=HowKnown.FITS, hunks=(batch,))
+    again = hunk("train.py", 20, "workers = 8", "workers = 16")
+    assert found(RATE, batch, again, work=work) is None
+
+
 def test_one_of_two_equal_numbers_of_a_line_may_change() -> None:
     heat = hunk("loss.py", 8, "T, MIX, PATIENCE = 2.0, 0.7, 2", "T, MIX, PATIENCE = 2.5, 0.7, 2")
     numbers = (ChangedNumber(before="2.0", after="2.5"),)
