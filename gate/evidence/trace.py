@@ -311,10 +311,11 @@ class ShownChange(Document):
     def candidates(self) -> bool:
         """Whether the hunks are separate candidates that all ran.
 
-        Several hunks with removed lines are code that was moved, which is one change.
+        Lines that one hunk removes and the other adds were moved, which is one change.
         """
-        moved = any(hunk.removed for hunk in self.hunks)
-        return self.how is HowKnown.RAN and len(self.hunks) > 1 and not moved
+        out = [[line.strip() for line in hunk.before] for hunk in self.hunks if hunk.removed]
+        into = [[line.strip() for line in hunk.after] for hunk in self.hunks if not hunk.removed]
+        return self.how is HowKnown.RAN and len(self.hunks) > 1 and out != into
 
 
 class TraceRow(Document):

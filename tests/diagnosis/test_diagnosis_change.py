@@ -160,6 +160,16 @@ def test_several_changed_lines_that_are_left_are_all_candidates() -> None:
     assert ran(ADAM, MODEL, other, hunk("loss.py", 5, "a", "b")) is None
 
 
+def test_a_line_that_is_gone_and_another_that_changed_are_two_candidates() -> None:
+    gone = ChangedLines(
+        file="train.py", first=31, last=31, removed=True, gone=1, before=("s.set_epoch(e)",)
+    )
+    call = TraceFinding(claim=Claim.CODE_PATH, sentence="", changed=(LOSS, gone))
+    words = change_words(found(LOSS, gone, trace=call))
+    assert words is not None
+    assert words.caption == "Changed lines that ran before the difference:"
+
+
 def test_without_a_named_call_only_the_one_part_that_ran_is_near() -> None:
     agree = TraceFinding(claim=Claim.NOT_FOUND, sentence="they agree", changed=(RATE,))
     one = found(RATE, MODEL, trace=agree)
