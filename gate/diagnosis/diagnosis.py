@@ -15,7 +15,7 @@ from pydantic import Field
 from gate.comparison.differences import Comparison, EventKind, OptimizerSettingChange
 from gate.evidence.columns import MAX_STEP
 from gate.evidence.observations import KilledSave, Kills, ResumeFault
-from gate.evidence.trace import TraceFinding, TriedSettings
+from gate.evidence.trace import ChangedNumber, TraceFinding, TriedSettings
 from gate.settings.variations import KillPoint
 from gate.text.document import Document
 
@@ -204,8 +204,9 @@ class Diagnosis(Document):
 
     `suspects` are lines that would explain the difference, likeliest first. `decides` says how to
     distinguish the first two. `optimizer_settings` are the settings that explain the difference,
-    such as `lr`; `settings_beside` differ as early but do not explain it. `ranks` are the ranks
-    that differ first, empty if all do.
+    such as `lr`; `settings_beside` differ as early but do not explain it. `work` are the numbers of
+    samples, rows or passes that differ in each step. `ranks` are the ranks that differ first, empty
+    if all do.
 
     `trace` is what two traced runs show; `traced` says that it is the cause. `tried` records which
     setting, changed alone, makes the runs agree. `growth` is how the difference develops, None
@@ -225,6 +226,7 @@ class Diagnosis(Document):
     decides: str = ""
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
     settings_beside: tuple[OptimizerSettingChange, ...] = ()
+    work: tuple[ChangedNumber, ...] = ()
     trace: TraceFinding | None = None
     traced: bool = False
     growth: Growth | None = None

@@ -30,7 +30,7 @@ from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.setting_effects import beside, explaining
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, KnownLines, suspects_of
 from gate.evidence.observations import Source, library_frame
-from gate.evidence.trace import Claim
+from gate.evidence.trace import ChangedNumber, Claim
 
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
 DRAWN_DATA: Final = (EventKind.RANDOM, *DATA)
@@ -254,6 +254,11 @@ def _diagnosis(
         decides=_decides(suspects),
         optimizer_settings=settings,
         settings_beside=others,
+        work=tuple(
+            ChangedNumber(before=str(change.before), after=str(change.after))
+            for change in comparison.work
+            if first.kind in OF_THE_RUN and change.step == first.step and change.every
+        ),
         ranks=comparison.first_ranks,
     )
 

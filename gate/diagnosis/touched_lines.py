@@ -8,7 +8,6 @@ together, three never are.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +17,9 @@ from typing import Final
 from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
+from gate.diagnosis.fitting_lines import NUMBER, can_matter, fitting_hunks, is_in, with_numbers
 from gate.diagnosis.other_processes import OtherProcesses
-from gate.evidence.trace import ChangedNumber, HowKnown, RankTrace, ShownChange, TraceFinding
+from gate.evidence.trace import HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 PAIR: Final = 2
@@ -42,12 +42,6 @@ NOT_ALONE: Final = frozenset((HowKnown.EITHER, HowKnown.EITHER_OF_ALL, HowKnown.
 # A process reports no more sources of one kind.
 MAX_DATA_FILES: Final = 40
 MAX_DATA_NAME: Final = 200
-DOCUMENTS: Final = (".md", ".rst")
-BESIDE: Final = (".github/", ".repro-gate/", "docs/")
-NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
-NUMBER: Final = re.compile(
-    r"(?<![\w.])-?(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+(?![\w.])", re.ASCII
-)
 # A value without parentheses ends where the argument ends.
 VALUE: Final = r"(?:\([^()]*\)|\[[^\[\]]*\]|[-+.\w]+(?=\s*[,)\n]))"
 # A function header whose defaults contain no calls, with its body on later lines. Running it
@@ -56,8 +50,6 @@ HEADER: Final = re.compile(
     r"\s*+(?:async\s++)?+def\s++(?P<name>\w++)\s*+\([^()#]*+\)[^()#]*:\s*+", re.ASCII
 )
 LISTED: Final = re.compile(r"\blist\(([\w.]+\(\))\)", re.ASCII)
-# Schedules multiply, so the last digits of a product may differ from those of its factors.
-NEAR: Final = 1e-9
 
 
 def with_changed_lines(
@@ -150,12 +142,14 @@ def shown_change(
     folder: str,
     *,
     drift: bool,
+    schedules: Iterable[CodePlace | None] = (),
 ) -> ShownChange | None:
     """Return the part of the change that belongs beside a difference, or None if none is known to.
 
     `read` are the repository paths of files that the training opened. Such a file may be the cause
     beside a line that ran, or a line that no trace shows not to have run. `drift` is False for two
-    runs of one commit: only a named line explains these, never one that merely fits.
+    runs of one commit: only a named line explains these, never one that merely fits. `schedules`
+    are the lines that create schedulers.
     """
     if change is None or diagnosis is None:
         return None
@@ -173,11 +167,19 @@ def shown_change(
         return _with_move(_first(HowKnown.NAMED, named), change)
     ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis, change)]
     settings = () if named else diagnosis.optimizer_settings
-    fitting = _first(HowKnown.FITS, _fitting(change, settings))
+    fitting = _first(HowKnown.FITS, fitting_hunks(change, settings))
+    if fitting is None:
+        able = [hunk for hunk in change.hunks if can_matter(hunk.file)]
+        fitting = _first(HowKnown.FITS, with_numbers(able, diagnosis.work))
+    if fitting is None and any(setting.scheduled for setting in settings):
+        fitting = _first(HowKnown.SCHEDULE, _named(change, schedules, folder))
     if fitting is None and not named:
         fitting = _first(HowKnown.FITS, passing)
     if fitting is None and beside and (ran or (unseen and len(beside) > 1)):
-        return _either([*ran, *beside], change)
+        # What a worker may have run or read explains its value better than a line that ran here.
+        one_file = data if unseen and len(_parts(data)) == 1 else []
+        of_workers = _either(unseen, change) or _first(HowKnown.READ_AMONG, one_file)
+        return _either([*ran, *beside], change) or of_workers
     only = all_that_matters(change)
     # Proof that a file is read is stronger than the absence of other candidates.
     proved = _read(data, change, diagnosis.trace, folder) if only is None else None
@@ -309,18 +311,23 @@ def _without_settings(
 
 
 def _same(word: str, numbers: set[str]) -> bool:
-    return any(_is_in(number, frozenset((float(word.replace("_", "")),))) for number in numbers)
+    return any(is_in(number, (float(word.replace("_", "")),)) for number in numbers)
 
 
 def _nearest(trace: TraceFinding | None, change: Change) -> tuple[ChangedLines, ...]:
     """Return the hunk that ran last before a named call, else the only hunk that ran at all.
 
-    Where no call is named, the last hunk may be any line at the script's end.
+    Where no call is named, the last hunk may be any line at the script's end. A number that a call
+    is given was often set in the call's own file, so the nearest hunk there is a candidate too.
     """
     if trace is None or not (trace.names_a_call or len(trace.changed) == 1):
         return ()
     # If a line of an untraced process may have run too, no hunk is the nearest.
-    return trace.changed if _may_have_run(trace, change) else trace.changed[:1]
+    if _may_have_run(trace, change):
+        return trace.changed
+    file = trace.file or trace.forward_place.rpartition(":")[0]
+    own = [hunk for hunk in trace.changed if trace.given and hunk.file == file]
+    return tuple(dict.fromkeys((*trace.changed[:1], *own[:1])))
 
 
 def named_by_change(change: Change | None, diagnosis: Diagnosis | None, folder: str) -> bool:
@@ -380,12 +387,6 @@ def _with_move(shown: ShownChange | None, change: Change) -> ShownChange | None:
     others = [other for other in change.hunks if _are_a_move(hunk, other)]
     both = sorted((hunk, *others[:1]), key=lambda lines: lines.first)
     return shown.model_copy(update={"hunks": tuple(both)}) if len(others) == 1 else shown
-
-
-def can_matter(file: str) -> bool:
-    """Return whether a training may read a repository file, judging by its name."""
-    path = PurePosixPath(file)
-    return not (path.suffix in DOCUMENTS or path.name in NO_CODE or file.startswith(BESIDE))
 
 
 def is_code(file: str) -> bool:
@@ -494,21 +495,6 @@ def _in_repository(hunk: ChangedLines, folder: str) -> ChangedLines:
     return hunk.model_copy(update={"file": _path(hunk.file, folder)})
 
 
-def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> list[ChangedLines]:
-    """Return the hunks that contain a setting's two numbers, or two of the same ratio.
-
-    Only a unique match counts for each setting.
-    """
-    fitting: list[ChangedLines] = []
-    for setting in settings:
-        able = [hunk for hunk in change.hunks if can_matter(hunk.file) and _fits(hunk, setting)]
-        # The exact numbers are stronger evidence than two numbers of the same ratio.
-        exact = [hunk for hunk in able if _replaces(hunk, setting)]
-        candidates = exact or able
-        fitting += candidates if len(candidates) == 1 else []
-    return list(dict.fromkeys(fitting))
-
-
 def _passing(
     trace: TraceFinding | None, data: list[ChangedLines], folder: str
 ) -> list[ChangedLines]:
@@ -519,59 +505,4 @@ def _passing(
     if trace is None or not trace.numbers:
         return []
     able = [*(_in_repository(hunk, folder) for hunk in trace.changed), *data]
-    passing = [hunk for hunk in able if any(_replaces(hunk, number) for number in trace.numbers)]
-    return passing if len(passing) == 1 else []
-
-
-def _replaces(hunk: ChangedLines, change: OptimizerSettingChange | ChangedNumber) -> bool:
-    """Return whether the hunk removes the old number and adds the new one."""
-    old, new = _numbers(hunk.before), _numbers(hunk.after)
-    return _is_in(change.before, old - new) and _is_in(change.after, new - old)
-
-
-def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
-    try:
-        before, after = float(setting.before), float(setting.after)
-    except ValueError:
-        return False
-    if _replaces(hunk, setting):
-        return True
-    old, new = _numbers(hunk.before), _numbers(hunk.after)
-    if not before or not math.isfinite(after / before):
-        return False
-    ratio = after / before
-    return any(
-        old_number and math.isclose(other / old_number, ratio, rel_tol=NEAR)
-        for old_number in old - new
-        for other in new - old
-    )
-
-
-def with_typed_numbers(diagnosis: Diagnosis, change: Change | None) -> Diagnosis:
-    """Return the diagnosis without numbers to restore that the change did not remove.
-
-    A setting may follow from something else, such as a number of steps or a settings file. Advice
-    to type the old number would then be wrong.
-    """
-    hunks = change.hunks if change is not None else ()
-    removed = [_numbers(hunk.before) - _numbers(hunk.after) for hunk in hunks]
-    settings = tuple(
-        setting
-        if not setting.revert_to or any(_is_in(setting.revert_to, numbers) for numbers in removed)
-        else setting.model_copy(update={"revert_to": ""})
-        for setting in diagnosis.optimizer_settings
-    )
-    return diagnosis.model_copy(update={"optimizer_settings": settings})
-
-
-def _is_in(word: str, numbers: frozenset[float]) -> bool:
-    try:
-        return float(word) in numbers
-    except ValueError:
-        return False
-
-
-def _numbers(lines: tuple[str, ...]) -> frozenset[float]:
-    return frozenset(
-        float(match.group().replace("_", "")) for line in lines for match in NUMBER.finditer(line)
-    )
+    return with_numbers(able, trace.numbers)

@@ -218,9 +218,10 @@ class _Search:
         # input.
         passed_on = namespace(left) in OTHER_RANKS and bool(inputs)
         if not passed_on and not tuple(_differing(left.outputs, right.outputs)):
+            root = root or self._in_another_place(left_place, right_place, left, right)
             # Other parts of the same memory differ, and further views refer to the latest view of
             # it.
-            if left.view and root is not None:
+            if root is not None and (left.view or _placed_apart(left.outputs, right.outputs)):
                 self._origin[left.number] = root
             return
         root = (
@@ -235,6 +236,15 @@ class _Search:
         known = self._reached.get(left.phase)
         if known is None or root.expected < known.expected:
             self._reached[left.phase] = root
+
+    def _in_another_place(
+        self, left_place: int, right_place: int, left: TracedCall, right: TracedCall
+    ) -> Root | None:
+        """Return the entry of a call that writes or views equal values elsewhere in its memory."""
+        if not _placed_apart(left.outputs, right.outputs):
+            return None
+        inputs = _placed_apart(left.inputs, right.inputs)
+        return _earliest(self._origin, inputs) or Root(left_place, right_place, inputs)
 
     def _hidden(self, left: TracedCall, right: TracedCall, inputs: Pairs) -> Root | None:
         """Return a known entry whose difference came here by an untraced way, else None."""
@@ -273,6 +283,12 @@ def _differing(
     for pair in zip(expected, observed, strict=True):
         if values_differ(*pair):
             yield pair
+
+
+def _placed_apart(expected: tuple[TracedValue, ...], observed: tuple[TracedValue, ...]) -> Pairs:
+    """Return the pairs that begin in different places of their storages."""
+    pairs = zip(expected, observed, strict=True)
+    return tuple((left, right) for left, right in pairs if left.offset != right.offset)
 
 
 def _earliest(origin: dict[int, Root], inputs: Pairs) -> Root | None:

@@ -130,13 +130,17 @@ def real_numbers_apart(point: TraceDivergence) -> bool:
 
 
 def changed_numbers(point: TraceDivergence) -> tuple[ChangedNumber, ...]:
-    """Return the arguments of both calls that differ, if they differ in real numbers only.
+    """Return the arguments of both calls that differ, if only real numbers or a number type differ.
 
     At most `MAX_NUMBERS`, each of at most `MAX_NUMBER_CHARACTERS`; () otherwise.
     """
+    sides = arguments_apart(point)
+    after, before = (DTYPE.fullmatch(", ".join(words)) for words in sides)
+    if after and before:
+        return (ChangedNumber(before=before[1], after=after[1]),)
     if not real_numbers_apart(point):
         return ()
-    new, gone = (dict(word.split("=") for word in words) for words in arguments_apart(point))
+    new, gone = (dict(word.split("=") for word in words) for words in sides)
     pairs = [(gone[name], new[name]) for name in new if name in gone]
     short = [pair for pair in pairs if max(map(len, pair)) <= MAX_NUMBER_CHARACTERS]
     return tuple(ChangedNumber(before=old, after=now) for old, now in short[:MAX_NUMBERS])

@@ -265,7 +265,7 @@ def _led_by_code(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
 
     Code that draws as often can still leave a different state, for example dropout over tensors of
     a different shape. States are recorded after a step's update, so what two traces show within
-    that step comes first.
+    that step comes first. So does a batch that a worker made.
     """
     step, seen = trace.step, diagnosis.first_step
     is_open = not (diagnosis.likely or diagnosis.optimizer_settings or trace.changed_seeds)
@@ -274,6 +274,11 @@ def _led_by_code(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
     leads = computed and trace.claim is Claim.CODE_PATH
     in_time = step is not None and seen is not None and step <= seen
     fits = len(trace.sentence.split()) <= MOST_CAUSE_WORDS
+    by_worker = trace.claim is Claim.OUTSIDE_VALUE and trace.phase is Phase.DATA and trace.elsewhere
+    if follows and by_worker and in_time:
+        batch = DRIFT[EventKind.BATCH]
+        known = {"cause": batch.sentence, "remedy": batch.remedy, "guess": "", "cause_class": None}
+        return diagnosis.model_copy(update={**known, "kind": EventKind.BATCH, "subject": "batch"})
     if not (follows and leads and in_time and fits):
         return diagnosis
     update = {"cause": trace.sentence, "guess": "", "traced": True, "cause_class": CauseClass.CODE}

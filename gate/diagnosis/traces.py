@@ -261,7 +261,23 @@ def _point(pair: Pair) -> TraceDivergence | None:
         return _behind_what_is_kept(pair, alignment)
     if parted is None:
         return _of_another_form(pair, alignment)
-    return _other_path(pair, alignment, parted, (expected[parted[0]], observed[parted[1]]))
+    sides = expected[parted[0]], observed[parted[1]]
+    block = _forward_block(pair, alignment, sides)
+    return (
+        _at_block(pair, alignment, block) if block else _other_path(pair, alignment, parted, sides)
+    )
+
+
+def _forward_block(pair: Pair, alignment: Alignment, sides: Calls) -> Block | None:
+    """Return the block of the forward pass that two calls of the backward pass repeat, or None."""
+    lines = {(call.forward_file, call.forward_line) for call in sides if not call.file}
+    expected, observed = pair.calls
+    for block in alignment.blocks:
+        calls = [expected[place] for place in block.expected]
+        calls += [observed[place] for place in block.observed]
+        if any((call.file, call.line) in lines for call in calls):
+            return block
+    return None
 
 
 def _of_another_form(pair: Pair, alignment: Alignment) -> TraceDivergence | None:
@@ -293,6 +309,11 @@ def _behind_what_is_kept(pair: Pair, alignment: Alignment) -> TraceDivergence | 
     if not alignment.blocks:
         return None
     block = min(alignment.blocks, key=lambda point: not (point.expected and point.observed))
+    return _at_block(pair, alignment, block)
+
+
+def _at_block(pair: Pair, alignment: Alignment, block: Block) -> TraceDivergence:
+    expected, observed = pair.calls
     at = block.expected.start, block.observed.start
     left_of = expected[at[0]] if block.expected else None
     right_of = observed[at[1]] if block.observed else None
@@ -498,10 +519,11 @@ def settings_apart(
 
 
 def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
-    """Return whether a pair's values were made by calls that do not correspond to each other.
+    """Return whether a pair's values were made by calls that do not correspond, or in other places.
 
     All makers have to be known on both sides. An example is a list of rows that Python shuffles:
-    each row is unchanged, but a different one is taken.
+    each row is unchanged, but a different one is taken. Rows that one call returns differ only in
+    their offset.
     """
     expected, observed = pair.calls
     same = {expected[left].number: observed[right].number for left, right in alignment.pairs}
@@ -509,7 +531,7 @@ def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
     return any(
         {*left.made_by} <= same.keys()
         and {*right.made_by} <= theirs
-        and tuple(same[by] for by in left.made_by) != right.made_by
+        and (tuple(same[by] for by in left.made_by) != right.made_by or left.offset != right.offset)
         for left, right in inputs
     )
 

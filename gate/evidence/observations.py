@@ -203,6 +203,8 @@ class SourceKind(StrEnum):
     `UNSEEN` is a line that may read what no hook sees: through C code, another program or the
     network.
 
+    `SCHEDULE` is a line that creates a scheduler of torch.
+
     Only runs of `repro-gate shake` have two kinds: `VARIED` says that something was varied, or why
     not, and `READING` is a line that reads it.
     """
@@ -223,6 +225,7 @@ class SourceKind(StrEnum):
     VARIABLE = "variable"
     SAVED = "saved"
     OPENED = "opened"
+    SCHEDULE = "schedule"
     UNSEEN = "unseen"
 
 

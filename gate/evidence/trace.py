@@ -71,18 +71,19 @@ class Origin(StrEnum):
 class TracedValue(Document):
     """A tensor that a call took or returned; a list of tensors is one value.
 
-    `form` is type and shape. `layout` describes the memory layout if it is unusual. `digest` is
-    empty if the values were not read. `sample` has up to eight values in `float.hex` form.
-    `made_by` are the numbers of the calls that last wrote this memory, or `NOBODY` if none of them
-    was traced. `unset_by` are the calls that left part of the memory unwritten. `odd` says that the
-    tensor contains NaN or, without NaN, an infinity. `overwritten` is true if the call only writes
-    to it and reads none of its values.
+    `form` is type and shape. `layout` describes the memory layout if it is unusual. `offset` says
+    where in its storage a view begins. `digest` is empty if the values were not read. `sample` has
+    up to eight values in `float.hex` form. `made_by` are the numbers of the calls that last wrote
+    this memory, or `NOBODY` if none of them was traced. `unset_by` are the calls that left part of
+    the memory unwritten. `odd` says that the tensor contains NaN or, without NaN, an infinity.
+    `overwritten` is true if the call only writes to it and reads none of its values.
     """
 
     name: Annotated[str, Field(max_length=100)]
     form: Annotated[str, Field(max_length=200)]
     device: Annotated[str, Field(max_length=20)]
     layout: Annotated[str, Field(max_length=100)] = ""
+    offset: Annotated[str, Field(max_length=20)] = ""
     digest: TraceDigest
     odd: Literal["", "nan", "infinite"] = ""
     overwritten: bool = False
@@ -262,6 +263,8 @@ class HowKnown(StrEnum):
     `FITS`: it contains the old and new numbers of an optimizer setting, or of an argument of the
     call at which the traces differ.
 
+    `SCHEDULE`: it contains the line that creates a scheduler, and the schedule changed.
+
     `READ`: it is in a file that the training opened, and no code changed.
 
     `READ_AMONG`: it is in a file that the training opened, while code changed too or the change is
@@ -283,6 +286,7 @@ class HowKnown(StrEnum):
     NAMED = "named"
     RAISED = "raised"
     FITS = "fits"
+    SCHEDULE = "schedule"
     READ = "read"
     READ_AMONG = "read-among-others"
     ONLY = "only"
@@ -307,10 +311,11 @@ class ShownChange(Document):
     def candidates(self) -> bool:
         """Whether the hunks are separate candidates that all ran.
 
-        Several hunks with removed lines are code that was moved, which is one change.
+        Lines that one hunk removes and the other adds were moved, which is one change.
         """
-        moved = any(hunk.removed for hunk in self.hunks)
-        return self.how is HowKnown.RAN and len(self.hunks) > 1 and not moved
+        out = [[line.strip() for line in hunk.before] for hunk in self.hunks if hunk.removed]
+        into = [[line.strip() for line in hunk.after] for hunk in self.hunks if not hunk.removed]
+        return self.how is HowKnown.RAN and len(self.hunks) > 1 and out != into
 
 
 class TraceRow(Document):
@@ -327,7 +332,7 @@ class TraceRow(Document):
 
 
 class ChangedNumber(Document):
-    """A real number in an argument of both calls, as each trace wrote it."""
+    """A real number or number type in an argument of both calls, as each trace wrote it."""
 
     before: Annotated[str, Field(max_length=MAX_NUMBER_CHARACTERS)]
     after: Annotated[str, Field(max_length=MAX_NUMBER_CHARACTERS)]
@@ -343,9 +348,10 @@ class TraceFinding(Document):
     In the backward pass of torch's own operators only `forward_place` is known.
 
     What differs: `arguments` shows the arguments that differ. `real_numbers` is true if these are
-    real numbers and nothing else; `numbers` then lists them. `expected_operator` is the operator of
-    the other run, if it is a different one. `precision` names the old and new number type.
-    `absolute` and `relative` are the distance between sampled outputs, or None if it is unknown.
+    real numbers and nothing else. `numbers` lists these, or two number types such as `bfloat16`.
+    `expected_operator` is the operator of the other run, if it is a different one. `precision`
+    names the old and new number type. `absolute` and `relative` are the distance between sampled
+    outputs, or None if it is unknown.
 
     Changes: `changed` are the hunks of the diff that ran up to this call, nearest first.
     `changed_later` are those that ran after it or not at all. `changed_seeds` are seeds to which

@@ -15,8 +15,9 @@ from gate.comparison.compare import (
 )
 from gate.comparison.differences import Comparison, EnvironmentChange
 from gate.comparison.resumed_results import compare_first_part, compare_resumed
-from gate.diagnosis.diagnosis import Diagnosis, ResumeResult, ResumeState
+from gate.diagnosis.diagnosis import CodePlace, Diagnosis, ResumeResult, ResumeState
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.fitting_lines import with_typed_numbers
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.resume_causes import causes_of
 from gate.diagnosis.setting_trials import threads_at, with_tried
@@ -25,7 +26,6 @@ from gate.diagnosis.touched_lines import (
     ran_before_nan,
     shown_change,
     unchanged,
-    with_typed_numbers,
 )
 from gate.diagnosis.trace_window import with_trace
 from gate.errors import GateError
@@ -166,13 +166,16 @@ def beside_the_difference(
     if diagnosis is None or decision.passes or not own:
         return None, False
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
-    opened = {
-        source.call
-        for run in evidence.runs_of(RunMode.STRICT)
-        for source in run.sources
-        if source.kind is SourceKind.OPENED
-    }
-    shown = shown_change(evidence.change, diagnosis, opened, folder, drift=drift)
+    sources = [source for run in evidence.runs_of(RunMode.STRICT) for source in run.sources]
+    opened = {source.call for source in sources if source.kind is SourceKind.OPENED}
+    schedules = [
+        CodePlace.known(source.file, source.line)
+        for source in sources
+        if source.kind is SourceKind.SCHEDULE
+    ]
+    shown = shown_change(
+        evidence.change, diagnosis, opened, folder, drift=drift, schedules=schedules
+    )
     named = diagnosis.likely[0].code_places if diagnosis.likely else ()
     return shown, unchanged(evidence.change, named, folder)
 

@@ -25,6 +25,7 @@ CAPTIONS: Final = {
     HowKnown.NAMED: "Changed in this pull request:",
     HowKnown.RAISED: "This pull request changes the line that raised:",
     HowKnown.FITS: "The change that fits it:",
+    HowKnown.SCHEDULE: "This pull request changes the line that creates the schedule:",
     HowKnown.READ: "The training reads this changed file:",
     HowKnown.READ_AMONG: "The training reads this changed file; other changes are not ruled out:",
     HowKnown.ONLY: "All that this pull request changes:",

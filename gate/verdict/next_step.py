@@ -59,6 +59,7 @@ RESUME_LIST = "See docs/resume.md for what a checkpoint has to hold and in which
 OPEN: Final = {
     HowKnown.EITHER: "Each may be the cause; other changes are not ruled out.",
     HowKnown.EITHER_OF_ALL: "Either may be the cause.",
+    HowKnown.SCHEDULE: "It creates the schedule; other changes are not ruled out.",
     HowKnown.READ_AMONG: "The training reads it; other changes are not ruled out.",
 }
 LOOK = "Find out what this change does to the training, and undo it."

@@ -21,7 +21,10 @@ ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
 COMPARED = ORDERS | {SourceKind.PRECISION, SourceKind.READ, SourceKind.SPLIT}
 # Kinds that a verdict does not cover, or that belong beside a change. None makes two runs differ.
 NOT_COVERED = frozenset(
-    (SourceKind.VARIABLE, SourceKind.SAVED, SourceKind.OPENED, SourceKind.UNSEEN)
+    (
+        *(SourceKind.VARIABLE, SourceKind.SAVED, SourceKind.OPENED, SourceKind.UNSEEN),
+        SourceKind.SCHEDULE,
+    )
 )
 # The limit at which a process stops reporting a kind; see gate/harness/sources/recorded.py.
 MOST_OF_A_KIND = 40

@@ -23,6 +23,7 @@ from trace_cases import chain
 
 from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.diagnosis.diagnosis import CauseClass, CodePlace
+from gate.diagnosis.fitting_lines import with_typed_numbers
 from gate.diagnosis.touched_lines import (
     all_that_matters,
     by_its_files,
@@ -33,7 +34,6 @@ from gate.diagnosis.touched_lines import (
     unchanged,
     where_raised,
     with_changed_lines,
-    with_typed_numbers,
 )
 from gate.diagnosis.trace_window import what_explains
 from gate.evidence.trace import (
@@ -158,6 +158,16 @@ def test_several_changed_lines_that_are_left_are_all_candidates() -> None:
     assert words.caption == "Changed lines that ran before the difference:"
     assert shown.places == "model.py:40 and corpus.py:3"
     assert ran(ADAM, MODEL, other, hunk("loss.py", 5, "a", "b")) is None
+
+
+def test_a_line_that_is_gone_and_another_that_changed_are_two_candidates() -> None:
+    gone = ChangedLines(
+        file="train.py", first=31, last=31, removed=True, gone=1, before=("s.set_epoch(e)",)
+    )
+    call = TraceFinding(claim=Claim.CODE_PATH, sentence="", changed=(LOSS, gone))
+    words = change_words(found(LOSS, gone, trace=call))
+    assert words is not None
+    assert words.caption == "Changed lines that ran before the difference:"
 
 
 def test_without_a_named_call_only_the_one_part_that_ran_is_near() -> None:
@@ -342,6 +352,84 @@ def test_the_part_that_holds_the_numbers_of_a_call_fits_it() -> None:
     assert found(utils, decay, again, trace=both) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
     whole = trace.model_copy(update={"numbers": ()})
     assert found(utils, decay, RATE, trace=whole) == ShownChange(how=HowKnown.RAN, hunks=(utils,))
+
+
+def test_where_a_schedule_moved_the_line_that_creates_it_is_shown() -> None:
+    step = hunk("train.py", 38, "sched = StepLR(opt, step_size=1)", "sched = StepLR(opt, 2)")
+    moved = setting("0.0035", "0.005")[0].model_copy(update={"scheduled": True})
+
+    def shown(*schedules: CodePlace, scheduled: bool = True) -> ShownChange | None:
+        change = Change(hunks=(MODEL, step, LOSS), complete=True)
+        settings = (moved.model_copy(update={"scheduled": scheduled}),)
+        diagnosis = PLAIN.model_copy(update={"optimizer_settings": settings})
+        return shown_change(change, diagnosis, (), ".", drift=True, schedules=schedules)
+
+    at_it = shown(CodePlace(file="train.py", line=38))
+    assert at_it == ShownChange(how=HowKnown.SCHEDULE, hunks=(step,))
+    words = change_words(at_it)
+    assert words is not None
+    assert words.caption == "This pull request changes the line that creates the schedule:"
+    assert shown(CodePlace(file="train.py", line=37)) is None
+    assert shown(CodePlace(file="train.py", line=38), scheduled=False) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("RMSprop(p, lr=0.1)", "RMSprop(p, lr=0.1, eps=1e-6)"), ("x: 1", "x: 1\n  'eps': 1e-06")],
+)
+def test_a_setting_that_had_its_default_fits_the_line_that_names_it(
+    before: str, after: str
+) -> None:
+    moved = OptimizerSettingChange(optimizer=0, name="eps", before="1e-08", after="1e-06")
+    line = hunk("train.py", 31, before, after)
+    fits = ShownChange(how=HowKnown.FITS, hunks=(line,))
+    assert found(MODEL, line, LOSS, optimizer_settings=(moved,)) == fits
+    back = moved.model_copy(update={"before": moved.after, "after": moved.before})
+    other = hunk("train.py", 31, after, before)
+    gone = found(MODEL, other, LOSS, optimizer_settings=(back,))
+    assert gone == ShownChange(how=HowKnown.FITS, hunks=(other,))
+    elsewhere = moved.model_copy(update={"after": "1e-05"})
+    assert found(MODEL, line, LOSS, optimizer_settings=(elsewhere,)) is None
+
+
+def test_the_line_with_the_numbers_of_samples_fits_another_size_of_a_batch() -> None:
+    batch = hunk("run.sh", 4, 'export BATCH="${BATCH:-8}"', 'export BATCH="${BATCH:-16}"')
+    work = (ChangedNumber(before="8", after="16"),)
+    assert found(RATE, batch, LOSS, work=work) == ShownChange(how=HowKnown.FITS, hunks=(batch,))
+    again = hunk("train.py", 20, "workers = 8", "workers = 16")
+    assert found(RATE, batch, again, work=work) is None
+
+
+def test_one_of_two_equal_numbers_of_a_line_may_change() -> None:
+    heat = hunk("loss.py", 8, "T, MIX, PATIENCE = 2.0, 0.7, 2", "T, MIX, PATIENCE = 2.5, 0.7, 2")
+    numbers = (ChangedNumber(before="2.0", after="2.5"),)
+    part = NUMBERS.model_copy(update={"numbers": numbers, "changed": (RATE, heat)})
+    assert found(RATE, heat, trace=part) == ShownChange(how=HowKnown.FITS, hunks=(heat,))
+
+
+def test_a_number_type_that_a_call_is_given_fits_the_line_that_replaces_it() -> None:
+    cast = hunk("train.py", 51, 'autocast("cpu", torch.bfloat16)', 'autocast("cpu", torch.float16)')
+    numbers = (ChangedNumber(before="bfloat16", after="float16"),)
+    part = NUMBERS.model_copy(update={"numbers": numbers, "changed": (LOSS, cast)})
+    assert found(LOSS, cast, trace=part) == ShownChange(how=HowKnown.FITS, hunks=(cast,))
+
+
+def test_a_number_that_a_call_is_given_may_be_set_in_the_calls_own_file() -> None:
+    scale = hunk("lora.py", 16, "self.scale = alpha / rank", "self.scale = alpha / sqrt(rank)")
+    part = TraceFinding(
+        claim=Claim.CODE_PATH,
+        sentence="",
+        forward_place="lora.py:19",
+        given=True,
+        changed=(MODEL, RATE, scale, LOSS),
+    )
+    shown = found(MODEL, RATE, scale, LOSS, trace=part)
+    assert shown == ShownChange(how=HowKnown.RAN, hunks=(MODEL, scale))
+    words = change_words(shown)
+    assert words is not None
+    assert words.caption == "Changed lines that ran before the difference:"
+    own = part.model_copy(update={"changed": (scale, MODEL, RATE)})
+    assert found(MODEL, RATE, scale, trace=own) == ShownChange(how=HowKnown.RAN, hunks=(scale,))
 
 
 def test_a_file_that_was_opened_may_hold_the_numbers_of_a_call() -> None:

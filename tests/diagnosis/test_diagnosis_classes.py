@@ -157,6 +157,17 @@ SHAPES = TraceFinding(
 )
 
 
+def test_where_a_worker_made_another_batch_the_draws_that_follow_are_no_cause() -> None:
+    update = {"claim": Claim.OUTSIDE_VALUE, "phase": Phase.DATA, "elsewhere": True}
+    led = with_trace(DRAWN, SHAPES.model_copy(update=update), drift=True)
+    assert led is not None
+    assert (led.kind, led.cause_class) == (EventKind.BATCH, None)
+    assert led.cause == (
+        "weights and random states equal the baseline's, but the data loader returns a different "
+        "batch"
+    )
+
+
 def test_other_code_that_draws_as_often_is_the_cause_and_the_generator_follows() -> None:
     led = with_trace(DRAWN, SHAPES, drift=True)
     assert led is not None

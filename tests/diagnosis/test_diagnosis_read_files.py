@@ -207,6 +207,16 @@ def read_beside(*hunks: ChangedLines, **fields: object) -> ShownChange | None:
     return shown_change(Change(hunks=hunks), diagnosis, opened, ".", drift=True)
 
 
+def test_of_three_candidates_those_of_a_worker_are_shown_for_what_a_worker_made() -> None:
+    other = hunk("corpus.py", 37, "zip(*items)", "zip(*items, strict=True)")
+    by_worker = TAKEN.model_copy(update={"changed": (RATE,), "changed_later": (MODEL, other)})
+    both = ShownChange(how=HowKnown.EITHER, hunks=(MODEL, other))
+    assert read_beside(RATE, MODEL, other, trace=by_worker) == both
+    alone = by_worker.model_copy(update={"changed_later": (other,)})
+    file = ShownChange(how=HowKnown.READ_AMONG, hunks=(DATA,))
+    assert read_beside(RATE, other, DATA, trace=alone) == file
+
+
 def test_a_file_that_was_read_is_not_hidden_by_a_nearer_line_that_ran() -> None:
     both = ShownChange(how=HowKnown.EITHER_OF_ALL, hunks=(MODEL, CONF))
     assert read_beside(MODEL, CONF, README) == both

@@ -50,6 +50,28 @@ def test_a_value_is_followed_through_rows_of_one_memory(traced: TracedRuns) -> N
     assert found.line == line_of(head, "* 0.6")
 
 
+def test_another_row_of_one_memory_is_another_tensor(traced: TracedRuns) -> None:
+    rows = """    rows = torch.randn(2, 4, 8).unbind()
+    x = rows[0].roll(1, 0)
+"""
+    base = changed("    x = torch.randn(4, 8)\n", rows)
+    head = changed("rows[0]", "rows[1]", base)
+    found = traced.drift(base, head)
+    assert (found.claim, found.operator) == (Claim.OTHER_TENSORS, "aten::roll")
+    assert found.line == line_of(head, "rows[1]")
+
+
+def test_a_write_into_another_part_of_a_parameter_is_named_where_the_part_is_chosen(
+    traced: TracedRuns,
+) -> None:
+    begin = "for step"
+    base = changed(begin, f"model.fc.bias.data[0:2].zero_()\n{begin}")
+    head = changed("data[0:2]", "data[1:3]", base)
+    found = traced.drift(base, head)
+    assert (found.claim, found.operator) == (Claim.CODE_PATH, "aten::slice")
+    assert found.line == line_of(head, "data[1:3]")
+
+
 def test_another_learning_rate_is_named_in_the_optimizer(traced: TracedRuns) -> None:
     found = traced.drift(TRAINING, changed("lr=0.1", "lr=0.05"))
     assert (found.claim, found.phase) == (Claim.CODE_PATH, Phase.OPTIMIZER)

@@ -21,6 +21,7 @@ os.urandom(2)  # entropy os.urandom
 secrets.randbits(3)  # entropy secrets.randbits
 secrets.token_hex()  # entropy secrets.token_hex
 random.SystemRandom().random()  # entropy random.SystemRandom.random
+random.SystemRandom().choice("ab")  # entropy random.SystemRandom.choice
 time.time_ns()  # clock time.time_ns
 datetime.datetime.now()  # clock datetime.now
 os.getpid()  # process os.getpid
@@ -43,6 +44,7 @@ id(thread)  # address id
 def __annotate__(form): return {"x": id(form)}  # as Python 3.14 compiles `x: id`; nobody asks
 weight = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.SGD([weight], lr=0.1)
+torch.optim.lr_scheduler.StepLR(optimizer, 1)  # schedule StepLR
 for _ in range(3):
     weight.square().sum().backward()
     optimizer.step()

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LRScheduler, ReduceLROnPlateau
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ..sources.recorded import SCHEDULE, SOURCES, SourceRecord
 from ..user_code import CodeLine, caller_of, calling_frame, unseen_by_warnings, users_frame
 from .observer import Generators
 
@@ -201,8 +202,11 @@ class CarriedState:
 
     def note_scheduler(self, scheduler: LRScheduler, frame: FrameType, *, given: bool) -> None:
         """Remember a scheduler that is being created."""
+        place = caller_of(frame).place
         if len(self._schedulers) < MAX_SCHEDULERS:
-            self._schedulers.append(RateScheduler(scheduler, caller_of(frame).place, given=given))
+        place = caller_of(frame).place
+        if len(self._schedulers) < MAX_SCHEDULERS:
+            self._schedulers.append(RateScheduler(scheduler, place, given=given))
 
     def note_position(self, scheduler: LRScheduler) -> None:
         """Note that the script itself says where this scheduler's schedule is."""

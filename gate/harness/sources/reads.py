@@ -123,14 +123,18 @@ class CallerCheck:
 
 def _shown(call: str, user: FrameType) -> str:
     """Return the name by which the user knows the function, for methods of a hidden object too."""
+    import linecache
+
     module, _, name = call.rpartition(".")
     module = PUBLIC_MODULES.get(module, module)
     if module != "random":
         return f"{module}.{name}"
-    names = {*user.f_code.co_names, *user.f_code.co_freevars}
-    if OF_SECRETS.get(name) in names:
-        return f"secrets.{OF_SECRETS[name]}"
-    return f"random.SystemRandom.{name}" if "SystemRandom" in names else "os.urandom"
+    own = "SystemRandom" in {*user.f_code.co_names, *user.f_code.co_freevars}
+    function = OF_SECRETS.get(name)
+    line = linecache.getline(user.f_code.co_filename, user.f_lineno)
+    if function and (f"secrets.{function}" in line or (not own and function in user.f_globals)):
+        return f"secrets.{function}"
+    return f"random.SystemRandom.{name}" if own else "os.urandom"
 
 
 def _sorts(user: FrameType) -> bool:

@@ -21,6 +21,8 @@ COMPLETION, READ, SPLIT = "completion", "read", "split"
 VARIABLE, SAVED = "variable", "saved"
 # a file of the commit that the change under test touches
 OPENED = "opened"
+# creates a scheduler of torch
+SCHEDULE = "schedule"
 # may read files that no hook sees: C code, another program, the network, the kernel's files
 UNSEEN = "unseen"
 # only in runs with a variation: that it is active, and the lines that read it

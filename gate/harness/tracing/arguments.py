@@ -356,7 +356,7 @@ def results(result: Any) -> list[Given]:
 def describe(
     argument: Given, *, digest: bool, viewed: bool = False, sample: bool = False
 ) -> dict[str, Any]:
-    """Return name, type and shape, device, layout, and a digest as in the fast fingerprints.
+    """Return name, type and shape, device, place in memory, and a digest as in fast fingerprints.
 
     The digest is empty if `digest` is false or the values cannot be read. `viewed` says that the
     operator itself reads none of the values, which lowers the limit of bytes.
@@ -374,6 +374,7 @@ def describe(
         "form": shape[: 2 * MAX_VALUE],
         "device": str(first.device)[:20],
         "layout": _layout(argument.tensors),
+        "offset": _offset(argument.tensors),
         "digest": read,
         "sample": _sample(first) if sample and read else [],
         "odd": _odd_of(read, argument.tensors) if read else "",
@@ -433,6 +434,14 @@ def _layout_of(tensor: torch.Tensor) -> str:
         return ""
     odd = f"aligned to {step} bytes" if 0 < step < ALIGNED else ""
     return ", ".join(filter(None, (words, odd)))[:MAX_VALUE]
+
+
+def _offset(tensors: list[torch.Tensor]) -> str:
+    """Return where in its storage a view begins, in elements; empty at the storage's beginning."""
+    offsets = [tensor.storage_offset() if has_memory(tensor) else 0 for tensor in tensors]
+    if not any(offsets):
+        return ""
+    return str(offsets[0]) if len(offsets) == 1 else _short_digest(str(offsets))
 
 
 def _short_digest(text: str) -> str:
