@@ -130,6 +130,13 @@ def test_a_change_with_a_name_that_cannot_be_shown_is_not_called_complete(
     assert not change_of(project).complete
 
 
+def test_a_name_with_letters_beyond_ascii_is_named_as_it_is(project: Repository) -> None:
+    project.write("größe 大/train.py", "one\n")
+    project.commit()
+    assert hunks(project) == [("größe 大/train.py:1", False)]
+    assert change_of(project).complete
+
+
 INERT = {
     "x = 1": "x = 1  # steps",
     "y = 2  # old": "y = 2",
