@@ -32,7 +32,9 @@ class GateRequest:
     the default. `imported_runs`: another job made the runs. `sign` says what a pass is signed with.
     `settings_text` contains the bytes of the settings file as read, for the package.
     `credentials_left` are the keys of the clone's configuration that contain a credential. `study`
-    is the `study.json` of exactly this commit for the package, empty for none.
+    is the `study.json` of exactly this commit for the package, empty for none. `typed_config` and
+    `typed_out` are the options as the caller typed them, empty for none: a command that the caller
+    types next repeats them.
 
     Reports: `on_runner`: `top` is a path that means nothing to readers of the reports. `history`
     has earlier runs. `baseline_reason` goes into the entry that this call proposes. `named_gate` is
@@ -69,6 +71,8 @@ class GateRequest:
     artifact: str = ""
     study: bytes = b""
     uncommitted_policy: tuple[str, ...] = ()
+    typed_config: str = ""
+    typed_out: str = ""
 
     @property
     def gate_id(self) -> str:
