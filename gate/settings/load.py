@@ -106,8 +106,8 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
     if not isinstance(value, dict) or not value:
         raise SettingsError(
             f"{source}: is empty or not a mapping of keys",
-            hint="Move it away and run `repro-gate init`, which writes one. The least that it needs: "
-            "{version: 1, train: {command: python train.py, max_steps: 20}}",
+            hint="Move it away and run `repro-gate init`, which writes one. The least that it "
+            "needs: {version: 1, train: {command: python train.py, max_steps: 20}}",
         )
     # through JSON: in its JSON mode, pydantic's strict types accept a list for a tuple and a text
     # for an enumeration
