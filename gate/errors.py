@@ -121,7 +121,7 @@ class AttestationError(GateError):
 
 
 class KeyFileError(AttestationError):
-    """A trust file or a public key is no such thing: nothing was checked by it."""
+    """A trust file, a trusted root or a public key is no such thing: nothing was checked by it."""
 
     exit_code = ExitCode.ERROR
 

@@ -23,6 +23,7 @@ from gate.errors import (
 )
 from gate.fleet.lines import CallFacts, call_facts, verdict_line
 from gate.fleet.stores import branch_path, line_name
+from gate.isolation.account_choice import ROOT_HINT
 from gate.isolation.container_config import this_process
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.package.secrets import InputSecrets
@@ -426,8 +427,8 @@ def isolated(adapters: Adapters) -> Adapters:
         if isolation.mode is IsolationMode.NONE:
             raise SettingsError(
                 f"the training would share the action's account: {isolation.reason}",
-                hint="It could read this step's token and key. Leave isolation.mode at auto and "
-                "let the container run as root.",
+                hint="It could read this step's token and key. Leave isolation.mode at auto. "
+                f"{ROOT_HINT}",
             )
         return isolation
 

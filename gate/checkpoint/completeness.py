@@ -34,6 +34,7 @@ from gate.checkpoint.parts import (
     WORDS,
     part_of,
 )
+from gate.text.phrases import joined
 
 
 class Part(StrEnum):
@@ -530,7 +531,7 @@ def _slots_lacking(contents: Contents, need: Need) -> Iterator[Lack]:
         return
     none = [slot for slot in need.slots if not contents.slots.get(slot)]
     if none:
-        yield _lack(contents, need, f"{need.part.value}'s {' and '.join(none)}")
+        yield _lack(contents, need, f"{need.part.value}'s {joined(none)}")
         return
     if not contents.numbered:
         # an entry stored by name may contain the state of several parameters, so counts say nothing

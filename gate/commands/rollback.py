@@ -37,7 +37,14 @@ from gate.commands.trust import (
     chosen_trust,
     judged_for_words,
 )
-from gate.errors import AttestationError, CancelledError, EvidenceError, GateError, SettingsError
+from gate.errors import (
+    AttestationError,
+    CancelledError,
+    EvidenceError,
+    GateError,
+    KeyFileError,
+    SettingsError,
+)
 from gate.fleet.lines import call_facts
 from gate.fleet.remote_stores import opened_store
 from gate.fleet.stores import append
@@ -180,7 +187,8 @@ class _Choice:
         """Return the newest package that satisfies all rules, and record each newer one.
 
         Raises `AttestationError` or `EvidenceError` for a package that does not verify, unless
-        `older` allows skipping it. Raises `EvidenceError` when no package is left.
+        `older` allows skipping it. Raises `EvidenceError` when no package is left, and
+        `KeyFileError` for an unusable trust file or trusted root.
         """
         known = frozenset(self.commits or ())
         for candidate in self.source.candidates(self.commits):
@@ -212,7 +220,7 @@ class _Choice:
                 raise EvidenceError(candidate.fault)
             package, reference = self.source.package(candidate)
             verified, model = _looked_at(package, candidate, self.trust)
-        except (CancelledError, SettingsError, UnansweredError):
+        except (CancelledError, KeyFileError, SettingsError, UnansweredError):
             # These are faults of this call, not of the package: an older package would meet them
             # too, and skipping the newest one for a lost connection would roll back too far.
             raise

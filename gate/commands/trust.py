@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
-from gate.errors import AttestationError, SettingsError, StorageError
+from gate.errors import AttestationError, KeyFileError, SettingsError, StorageError
 from gate.package.keys import read_trusted_keys
 from gate.package.seal_files import find_seals
 from gate.package.seal_records import Expected, SealFile, TrustedKeys, VerifiedPackage
@@ -53,8 +53,7 @@ class Trust:
     def trusted_keys(self) -> TrustedKeys:
         """Read the trust file; call it only if `keys` is set."""
         assert self.keys is not None  # noqa: S101 - asked where a key is trusted
-        data = FILES.read_bytes(self.keys, max_bytes=MAX_DOCUMENT_BYTES)
-        return read_trusted_keys(data, str(self.keys))
+        return read_trusted_keys(_trusted_bytes(self.keys), str(self.keys))
 
     def make_ready(self) -> None:
         """Let the Sigstore library store its copy of the public root.
@@ -72,18 +71,30 @@ class Trust:
         """Verify the package and return what its seals say.
 
         `seals` are the files to check; empty for those beside the package. Raises
-        `AttestationError` if a seal does not hold, or is not what `expected` demands.
+        `AttestationError` if a seal does not hold, or is not what `expected` demands, and
+        `KeyFileError` for an unusable trust file or trusted root.
         """
         if self.keys is not None:
             trusted = self.trusted_keys()
             verified = _seals(package, seals)
             return verify_package(package, verified, trusted, expected, FILES)
-        root = FILES.read_bytes(self.root, max_bytes=MAX_DOCUMENT_BYTES) if self.root else None
+        root = _trusted_bytes(self.root) if self.root else None
 
         def check(content: bytes) -> IdentitySigned:
             return verify_identity(content, self.identity, root)
 
         return verify_identity_package(package, _seals(package, seals), check, expected, FILES)
+
+
+def _trusted_bytes(path: Path) -> bytes:
+    """Return the content of a trust file or a trusted root.
+
+    Raises `KeyFileError` if it cannot be read: that is no fault of the package.
+    """
+    try:
+        return FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
+    except StorageError as error:
+        raise KeyFileError(error.message, hint=error.hint) from error
 
 
 def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:

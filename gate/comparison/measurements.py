@@ -16,6 +16,7 @@ from gate.comparison.differences import (
     ToleranceUse,
 )
 from gate.comparison.level_records import Performance
+from gate.data.data_sets import DataDigests, digests_of
 from gate.evidence.run_evidence import SHA256_PATTERN, EvidenceSet, FloatType
 from gate.settings.levels import Tolerance
 from gate.settings.policy_change import PolicyChange
@@ -171,7 +172,10 @@ Count = Annotated[int, Field(ge=0, le=2**48)]
 
 
 class Provenance(Document):
-    """What was measured, where and when: a figure without its provenance means nothing."""
+    """What was measured, where and when: a figure without its provenance means nothing.
+
+    `data` has the declared data, and what preprocessing made of it.
+    """
 
     commit: str
     changed_files: tuple[str, ...] = ()
@@ -180,6 +184,7 @@ class Provenance(Document):
     training_digest: str = Field(pattern=SHA256_PATTERN)
     isolation: str
     environment: Environment
+    data: DataDigests = ()
 
 
 def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
@@ -192,6 +197,7 @@ def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
         training_digest=evidence.training_digest,
         isolation=isolation,
         environment=evidence.runs[0].environment,
+        data=digests_of(evidence.data),
     )
 
 

@@ -14,6 +14,7 @@ from gate.evidence.step_work import FinalValue
 from gate.text.document import Document
 from gate.training.runs import RunMode
 
+MAKE_AGAIN: Final = "Make the study again."
 STUDY_SCHEMA: Final = "repro-gate.study/1"
 MOST_ARMS: Final = 10
 MOST_RUNS: Final = 200

@@ -83,6 +83,21 @@ class DataSet(Document):
 DataSets = Annotated[tuple[DataSet, ...], Field(max_length=MAX_SOURCES + 1)]
 
 
+class DataDigest(Document):
+    """Which content of a data set was measured."""
+
+    name: str = Field(max_length=MAX_NAME)
+    sha256: Digest
+
+
+DataDigests = Annotated[tuple[DataDigest, ...], Field(max_length=MAX_SOURCES + 1)]
+
+
+def digests_of(sets: DataSets) -> DataDigests:
+    """Return the digest of each data set, in the same order."""
+    return tuple(DataDigest(name=known.name, sha256=known.sha256) for known in sets)
+
+
 def same_data(before: DataSets, after: DataSets) -> bool:
     """Return whether two lists of data sets have the same names and digests."""
     left, right = (

@@ -47,8 +47,8 @@ def write_package(
         *kept,
         *code_members(request.out, evidence.locks, files),
     ]
-    if request.study:
-        members.append(PackageMember(name=STUDY_NAME, content=request.study))
+    if request.study is not None:
+        members.append(PackageMember(name=STUDY_NAME, content=write_document(request.study)))
     source = any(member.name == SOURCE_MEMBER for member in members)
     call = _call(verdict, request, source=source)
     members.append(PackageMember(name=CALL_NAME, content=write_document(call)))

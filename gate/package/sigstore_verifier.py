@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 
-from gate.errors import AttestationError
+from gate.errors import AttestationError, KeyFileError
 from gate.package.signing import Identity, IdentitySigned, has_sigstore
 from gate.text.untrusted_text import masked
 
 if TYPE_CHECKING:
     from sigstore.models import TrustedRoot
+    from sigstore.verify import Verifier
 
 INSTALL_HINT: Final = "Install it next to the gate: `pip install 'sigstore>=4.5'`."
 REFUSED_HINT: Final = (
@@ -50,21 +51,21 @@ def verify_identity(
     - the signature.
 
     `trusted_root` is the text of a trusted root, or None for the public services' root. Raises
-    `AttestationError` if any check fails.
+    `AttestationError` if any check fails, and `KeyFileError` for a root that cannot be used.
     """
     _refuse_without_sigstore()
     # Imported here: an optional extra, and half a second that other commands need not wait.
     from sigstore.errors import Error  # noqa: PLC0415
     from sigstore.models import Bundle  # noqa: PLC0415
-    from sigstore.verify import Verifier, policy  # noqa: PLC0415
+    from sigstore.verify import policy  # noqa: PLC0415
 
     # The library's warnings are meant for programmers. Without a handler they would go to stderr.
     logging.getLogger("sigstore").addHandler(logging.NullHandler())
     identity_policy = policy.Identity(identity=identity.name, issuer=identity.issuer)
-    root = _trusted_root(trusted_root)
+    verifier = _verifier(trusted_root)
     try:
         read = Bundle.from_json(bundle)
-        kind, payload = Verifier(trusted_root=root).verify_dsse(read, identity_policy)
+        kind, payload = verifier.verify_dsse(read, identity_policy)
     except (Error, *_PARSING) as error:
         raise AttestationError(
             "the keyless seal does not verify", hint=REFUSED_HINT, details=(_shown_error(error),)
@@ -102,19 +103,23 @@ def _refuse_without_sigstore() -> None:
 
 
 def check_trusted_root(text: bytes | None) -> None:
-    """Raise `AttestationError` if no seal could be verified with this root.
+    """Raise `KeyFileError` if no seal could be verified with this root.
 
     None means the public services' root. Needs neither a seal nor a network.
     """
     _refuse_without_sigstore()
+    _verifier(text)
+
+
+def _verifier(text: bytes | None) -> Verifier:
     from sigstore.errors import Error  # noqa: PLC0415 - as above
     from sigstore.verify import Verifier  # noqa: PLC0415 - as above
 
     root = _trusted_root(text)
     try:
-        Verifier(trusted_root=root)
+        return Verifier(trusted_root=root)
     except (Error, *_PARSING) as error:
-        raise AttestationError(
+        raise KeyFileError(
             "the trusted root has no certificate authority or no log that can be used",
             hint="Fetch the root again from whoever runs the services of signing.fulcio_url and "
             "signing.rekor_url.",
@@ -143,7 +148,7 @@ def _trusted_root(text: bytes | None) -> TrustedRoot:
         try:
             return TrustedRoot.from_file(path)
         except (Error, *_PARSING) as error:
-            raise AttestationError(
+            raise KeyFileError(
                 "the trusted root is not one of Sigstore's",
                 hint="It is a JSON document whose mediaType is "
                 "application/vnd.dev.sigstore.trustedroot+json;version=0.1.",

@@ -30,7 +30,7 @@ from gate.package.packing import CALL_NAME, CallDocument
 from gate.package.seal_files import find_seals, seal_paths
 from gate.package.seal_opening import check_sums
 from gate.package.seal_records import Archive, Expected, TrustedKeys
-from gate.package.ustar import SUMS_NAME
+from gate.package.ustar import BLOCK_BYTES, SUMS_NAME, looks_like_package
 from gate.package.verify import verify_package
 from gate.pipelines.kept_evidence import PACKAGE_HINT, no_package
 from gate.settings.gate_settings import FILE_NAME, GateSettings
@@ -83,15 +83,19 @@ def _archive(package: Path, files: Files) -> Archive:
     if not files.exists(package):
         raise no_package(package, files)
     keep = frozenset((SUMS_NAME, VERDICT_NAME, FILE_NAME, *DOCUMENTS))
+    shown = safe_line(str(package))
     with files.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        # what is no package was not cut off either
+        if not looks_like_package(stream.read(BLOCK_BYTES)):
+            raise EvidenceError(f"{shown} is not a package of repro-gate", hint=PACKAGE_HINT)
         stream.seek(0)
         try:
             archive = read_archive(stream, size_bytes=size_bytes, keep=keep)
             # the sums only prove that the package is complete; anyone can compute them again
             check_sums(archive)
         except AttestationError as fault:
-            shown = safe_line(package.name)
             raise EvidenceError(
                 f"{shown}: {fault.message}", hint=PACKAGE_HINT, details=fault.details
             ) from fault

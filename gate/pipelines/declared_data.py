@@ -12,16 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from gate.comparison.studies import MAKE_AGAIN, StudyDocument
 from gate.data.data_digests import data_set, with_parts_of
 from gate.data.data_sets import DataPointers, DataSet, DataSets, DataStatistics, brings_data
 from gate.data.declared import FetchedData, FetchSources, ListedFile, Listing
-from gate.errors import DataError, GateError, RunError, StorageError
+from gate.errors import DataError, GateError, RunError, SettingsError, StorageError
 from gate.isolation.modes import Isolation, WriteGuard
 from gate.isolation.process_request import ReadOnlyMount
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.reading import MAX_TEXT, Ask, DataStatisticsQuestion
 from gate.settings.data import DataKind, DataSource, Verify
 from gate.system.git.repository import Git
+from gate.text.phrases import joined
 from gate.text.untrusted_text import name_bytes
 from gate.training.runs import Commit, Snapshot
 from gate.verdict.request import GateRequest
@@ -210,6 +212,22 @@ class DataPreparation:
                 hint=f"chmod o+x {closed}, or give the gate CAP_SYS_ADMIN, so that it can show the "
                 "data at another path.",
             )
+
+
+def refuse_study_of_other_data(study: StudyDocument | None, declared: DataSets) -> None:
+    """Raise `SettingsError` for a study that was measured on other content of the declared data.
+
+    What preprocessing makes of it is not known before it has run.
+    """
+    if study is None:
+        return
+    measured = {digest.name: digest.sha256 for digest in study.provenance.data}
+    moved = [known.name for known in declared if measured.get(known.name) != known.sha256]
+    if moved:
+        raise SettingsError(
+            f"--study: it was measured on other content of the declared data {joined(moved)}",
+            hint=MAKE_AGAIN,
+        )
 
 
 def listing_of_copies(data_set: FetchedData) -> Listing:

@@ -221,6 +221,8 @@ def request_for(
         base_commit=repository.resolve(call.base) if call.base else None,
         allow_dirty=call.allow_dirty,
         sign=call.sign,
+        typed_config=call.config,
+        typed_out=str(call.out),
     )
     return replace(
         request, environment_change=brought_environment(request, parse_settings_apart, repository)

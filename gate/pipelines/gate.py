@@ -26,6 +26,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Case, ClosedCase, Gated, case_of, open_case
 from gate.pipelines.committed_policy import with_policy_checked
 from gate.pipelines.comparisons import Budget, beside_the_difference, most_telling, repeats_of
+from gate.pipelines.declared_data import refuse_study_of_other_data
 from gate.pipelines.entries import compared_entry, recorded_data, with_compared
 from gate.pipelines.escalation import escalate, trace_not_finite
 from gate.pipelines.imported_evidence import MOVED_HINT, take_over
@@ -151,6 +152,7 @@ def _prepared(
 
 def _train_all(code: Prepared, change: Change | None, baselines: Baselines) -> ClosedCase:
     prepared = replace(code, change=shortened(change))
+    refuse_study_of_other_data(prepared.request.study, prepared.data)
     tell_moved_data(recorded_data(code.request.settings, baselines.base), prepared)
     trainings = Trainings(prepared)
     closed = _trained(trainings, baselines)

@@ -95,7 +95,7 @@ def open_kept_evidence(files: Files, path: Path, *, with_outcome: bool = False) 
         hint = hint_beside(path, EVIDENCE_HINT, files)
         raise EvidenceError(f"there is nothing at {shown}", hint=hint)
     with open_untrusted(files, path, shown, max_bytes=MAX_PACKAGE_BYTES) as opened:
-        return _of_package(opened, with_outcome=with_outcome)
+        return _of_package(opened, EVIDENCE_HINT, with_outcome=with_outcome)
 
 
 def hint_beside(missing: Path, hint: str, files: Files) -> str:
@@ -116,10 +116,12 @@ def read_kept_baseline(files: Files, folder: Path) -> Baseline:
     shown = safe_line(str(folder))
     if not files.exists(folder):
         raise DocumentError(f"there is nothing at {shown}", hint=BASELINE_HINT)
+    if not files.is_folder(folder):
+        raise DocumentError(f"{shown} is not a folder", hint=BASELINE_HINT)
     entries = read_entries(files_in(files, folder, shown), shown)
     if entries is None:
         raise DocumentError(
-            f"{shown} holds no entry of a baseline",
+            f"{shown} contains no entry of a baseline",
             hint=BASELINE_HINT,
         )
     return entries
@@ -142,14 +144,16 @@ def open_kept_package(files: Files, path: Path) -> KeptEvidence:
     """Return the evidence in a package; raise `EvidenceError` for anything else."""
     if not files.exists(path) or files.is_folder(path):
         raise no_package(path, files)
-    return open_kept_evidence(files, path)
+    shown = safe_line(str(path))
+    with open_untrusted(files, path, shown, max_bytes=MAX_PACKAGE_BYTES) as opened:
+        return _of_package(opened, PACKAGE_HINT)
 
 
-def _of_package(opened: UntrustedFile, *, with_outcome: bool) -> KeptEvidence:
+def _of_package(opened: UntrustedFile, hint: str, *, with_outcome: bool = False) -> KeptEvidence:
     # one block is enough to recognise the gate's USTAR before the whole file is hashed
     head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
     if not looks_like_package(head):
-        raise EvidenceError(f"{opened.shown} is not a package of repro-gate", hint=EVIDENCE_HINT)
+        raise EvidenceError(f"{opened.shown} is not a package of repro-gate", hint=hint)
     try:
         # all digests are checked before any member is parsed
         sha256, members = _checked_members(opened)

@@ -91,7 +91,7 @@ def _refuse_repository(out: Path, files: Files) -> None:
     if files.exists(out / ".git"):
         raise SettingsError(f"--out {out} is a repository", hint=SEPARATE)
     if ".git" in out.resolve().parts:
-        raise SettingsError(f"--out {out}: is in the .git folder of a repository", hint=SEPARATE)
+        raise SettingsError(f"--out {out} is in the .git folder of a repository", hint=SEPARATE)
 
 
 def prepare_out(out: Path, files: Files) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from gate.comparison.checks import first_not_finite
 from gate.comparison.measurements import COMPARED_SCHEMA, ComparedCommits, provenance_of
 from gate.comparison.studies import (
+    MAKE_AGAIN,
     MOST_ARMS,
     MOST_RUNS,
     STUDY_SCHEMA,
@@ -37,7 +38,7 @@ from gate.settings.load import training_digest
 from gate.settings.train_sections import MAX_LANES, RANKS_WORD, with_ranks
 from gate.system.files.port import Files
 from gate.text.document import COMMAND_HINT, command_words
-from gate.text.documents import RecordForm, read_document, write_document
+from gate.text.documents import RecordForm, read_document
 from gate.text.phrases import count
 from gate.text.strict_json import outline_of_json
 from gate.text.untrusted_text import safe_line
@@ -231,7 +232,7 @@ def _notes(
         yield f"the training used no GPU: {evidence.gpu_missed.found}"
 
 
-def packed_study(request: GateRequest, adapters: Adapters, path: Path) -> bytes:
+def packed_study(request: GateRequest, adapters: Adapters, path: Path) -> StudyDocument:
     """Return a study for this call's package; raise `SettingsError` for another training's."""
     study, shown = read_printable(adapters.files, path), safe_line(str(path))
     if not isinstance(study, StudyDocument):
@@ -249,8 +250,8 @@ def packed_study(request: GateRequest, adapters: Adapters, path: Path) -> bytes:
     elif origin.training_digest != training_digest(request.settings):
         problem = "was made under other training settings"
     if problem:
-        raise SettingsError(f"--study {shown}: {problem}", hint="Make the study again.")
-    return write_document(study)
+        raise SettingsError(f"--study {shown}: {problem}", hint=MAKE_AGAIN)
+    return study
 
 
 def read_printable(files: Files, path: Path) -> Printable:

@@ -106,7 +106,8 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
     if not isinstance(value, dict) or not value:
         raise SettingsError(
             f"{source}: is empty or not a mapping of keys",
-            hint=f"A minimal file:\n{MINIMAL_FILE}",
+            hint="Move it away and run `repro-gate init`, which writes one. The least that it "
+            "needs: {version: 1, train: {command: python train.py, max_steps: 20}}",
         )
     # through JSON: in its JSON mode, pydantic's strict types accept a list for a tuple and a text
     # for an enumeration
@@ -128,7 +129,8 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
 def _at_its_key(fault: ErrorDetails, lines: dict[KeyPath, int]) -> ErrorDetails:
     """Give a fault between two keys the line of the key that its text names first."""
     named, _, words = fault["msg"].removeprefix("Value error, ").partition(" ")
-    below = (int(part) if part.isdecimal() else part for part in PART.findall(named))
+    key = named.removesuffix(":")
+    below = (int(part) if part.isdecimal() else part for part in PART.findall(key))
     path = (*fault["loc"], *below)
     if fault["type"] != "value_error" or fault["loc"] or "." not in named or path not in lines:
         return fault

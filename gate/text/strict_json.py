@@ -78,6 +78,8 @@ def _parsed(
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DocumentError(f"{source}: not UTF-8 at byte {error.start}", hint=AGAIN) from error
+    if not text.strip():
+        raise DocumentError(f"{source}: not valid JSON: it is empty", hint=AGAIN)
     # before parsing: a RecursionError inside the C scanner says nothing about the file
     _check_depth(text, source)
     try:

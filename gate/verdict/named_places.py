@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import filterfalse
 from typing import Final
 
 from pydantic import BaseModel
@@ -23,6 +24,7 @@ SPEAKING: Final = ("cause", "findings", "diagnosis", "next_steps", "not_finite")
 SILENT: Final = frozenset(("code", "code_place", "command", "file", "kind", "run", "changed"))
 MOST_OF_A_TEXT: Final = 1000
 IN_PYTHON: Final = r"[^\s`'\"(),;:]{1,300}\.py:\d{1,9}"
+PLAIN: Final = re.compile(IN_PYTHON)
 NO_WORD_BEFORE, NO_NUMBER_BEHIND = r"(?<![^\s`'\"(),;:])", r"(?!\d)"
 
 
@@ -43,8 +45,12 @@ class _Words:
         # These places come from git, so they are trusted. Their paths are relative to the
         # repository.
         self._of_git = {f"{hunk.file}:{line}" for hunk in hunks for line in (hunk.first, hunk.last)}
-        others = sorted({f"{place.file}:{place.line}" for place in _places(verdict)}, key=len)
-        any_of = "|".join((*map(re.escape, reversed(others)), IN_PYTHON))
+        recorded = {f"{place.file}:{place.line}" for place in _places(verdict)}
+        # These are tried first, the longest before the others: a file's name may have spaces.
+        known = sorted(
+            recorded | {*filterfalse(PLAIN.fullmatch, self._of_git)}, key=len, reverse=True
+        )
+        any_of = "|".join((*map(re.escape, known), IN_PYTHON))
         self._pattern = re.compile(f"{NO_WORD_BEFORE}(?:{any_of}){NO_NUMBER_BEHIND}")
 
     def of(self, value: object) -> object:
@@ -82,4 +88,7 @@ def _places(verdict: Verdict) -> Iterator[CodePlace]:
     every = [finding.code_place for finding in verdict.findings]
     if verdict.diagnosis is not None:
         every += [suspect.code_place for suspect in verdict.diagnosis.suspects]
+        trace = verdict.diagnosis.trace
+        if trace is not None and trace.file:
+            every.append(CodePlace(file=trace.file, line=trace.line))
     yield from (place for place in every if place is not None)

@@ -101,8 +101,10 @@ class ReaderPlace:
 def reader_place(request: GateRequest, proposed: str = "") -> ReaderPlace:
     """Return where a request's reports are read; `proposed` is the proposed entry's file."""
     return ReaderPlace(
-        config=request.repository_path(request.config_name),
-        out=OUTPUT_FOLDER if request.out == request.top / OUTPUT_FOLDER else str(request.shown_out),
+        config=request.repository_path(request.config_name)
+        if request.on_runner
+        else request.typed_config or FILE_NAME,
+        out=request.typed_out or OUTPUT_FOLDER,
         baseline=f"{request.repository_path(request.settings.baseline.path)}/{proposed}",
         base_commit=request.base_commit or "",
         on_runner=request.on_runner,
@@ -240,7 +242,7 @@ def _accept(
     `own`: this pull request did not move the result, so the entry belongs in a separate one.
     """
     if not place.on_runner:
-        # The reader types this at the repository's root, where defaults can be left out.
+        # The reader types this where this call was typed, with the same options.
         out = "" if place.out == OUTPUT_FOLDER else f" --out {shlex.quote(place.out)}"
         command = f"repro-gate baseline accept{_at(place)}{out} --reason {shlex.quote(reason)}"
         text = f"{when}: accept it as the new baseline, and commit it."

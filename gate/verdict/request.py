@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gate.comparison.studies import StudyDocument
 from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
 from gate.settings.event import SigningMethod
 from gate.settings.gate_settings import GateSettings
@@ -32,7 +33,9 @@ class GateRequest:
     the default. `imported_runs`: another job made the runs. `sign` says what a pass is signed with.
     `settings_text` contains the bytes of the settings file as read, for the package.
     `credentials_left` are the keys of the clone's configuration that contain a credential. `study`
-    is the `study.json` of exactly this commit for the package, empty for none.
+    is the study of exactly this commit for the package. `typed_config` and
+    `typed_out` are the options as the caller typed them, empty for none: a command that the caller
+    types next repeats them.
 
     Reports: `on_runner`: `top` is a path that means nothing to readers of the reports. `history`
     has earlier runs. `baseline_reason` goes into the entry that this call proposes. `named_gate` is
@@ -67,8 +70,10 @@ class GateRequest:
     nightly: bool = True
     named_gate: str = ""
     artifact: str = ""
-    study: bytes = b""
+    study: StudyDocument | None = None
     uncommitted_policy: tuple[str, ...] = ()
+    typed_config: str = ""
+    typed_out: str = ""
 
     @property
     def gate_id(self) -> str:

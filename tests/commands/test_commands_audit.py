@@ -132,10 +132,21 @@ def test_a_call_that_cannot_be_meant_says_so(
     assert ended.out == ""
 
 
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, "error: there is no package at nowhere"),
+        (b"", "error: nowhere is not a package of repro-gate"),
+        (b"PK" * 600, "error: nowhere is not a package of repro-gate"),
+    ],
+    ids=["none", "empty", "another-format"],
+)
 def test_every_verb_answers_alike_where_there_is_no_package(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, content: bytes | None, error: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path("nowhere").write_bytes(content)
     assert run("keys", "generate", "--out", "keys", "--allow-plain").code == 0
     trust = ("--trusted-keys", "keys/trusted-keys.json", "--commit", "f" * 40)
     calls = (
@@ -144,7 +155,6 @@ def test_every_verb_answers_alike_where_there_is_no_package(
         ("reproduce", "nowhere", "--unsealed"),
     )
     ended = [run(*words) for words in calls]
-    error = "error: there is no package at nowhere"
     hint = "hint: Name the package.tar that a gate call wrote."
     assert {(call.code, *call.err.splitlines()[-2:]) for call in ended} == {(3, error, hint)}
 

@@ -230,4 +230,6 @@ def test_a_baseline_that_is_not_there_is_told(kept: Path, run: Run, tmp_path: Pa
     assert "there is nothing at" in first
     assert hint == "hint: Name the folder of baseline.path; the default is .repro-gate/baseline."
     (tmp_path / "empty").mkdir()
-    assert "holds no entry of a baseline" in _fault(run, kept, "--baseline", tmp_path / "empty")[0]
+    assert (
+        "contains no entry of a baseline" in _fault(run, kept, "--baseline", tmp_path / "empty")[0]
+    )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,18 @@ def test_a_fail_ends_with_1_and_the_next_command(run: Run) -> None:
     assert ended.code == 1
     assert "repro-gate baseline accept --reason " in ended.out
     assert "error" not in ended.err
+
+
+def test_the_next_command_runs_in_the_folder_where_this_one_ran(
+    project: Project, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("train.py", "play.json", "repro-gate.yml"):
+        project.write(f"a project/{name}", (project.path / name).read_text())
+    project.commit()
+    monkeypatch.chdir(project.path / "a project")
+    proposed = run("gate", "--out", "my results")
+    (command,) = (line for line in proposed.out.splitlines() if "baseline accept" in line)
+    assert run(*shlex.split(command)[1:]).code == 0
 
 
 def test_an_error_ends_with_3_shows_the_last_lines_and_writes_the_verdict(

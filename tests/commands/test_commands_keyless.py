@@ -70,6 +70,15 @@ def test_a_keyless_seal_verifies_as_the_comment_says(run: Run, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("judged")
+def test_a_broken_trusted_root_checks_nothing(project: Project, run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "root.json"
+    root.write_bytes(b"{}")
+    ended = verify(project, run, tmp_path, *NAMED, "--trusted-root", root)
+    assert ended.code == 3
+    assert "error: the trusted root is not one of Sigstore's" in ended.err
+
+
+@pytest.mark.usefixtures("judged")
 def test_the_bundle_may_lie_elsewhere_and_programs_read_the_answer(
     project: Project, run: Run, tmp_path: Path
 ) -> None:

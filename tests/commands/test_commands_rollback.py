@@ -171,6 +171,20 @@ def test_another_key_is_nobodys(run: Run, packages: Path, tmp_path: Path) -> Non
     assert ended.err.count("passed over") == 3
 
 
+@pytest.mark.parametrize("content", [None, b"", b"{"], ids=["missing", "empty", "broken"])
+def test_an_unusable_trust_file_is_no_fault_of_a_package(
+    run: Run, packages: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    keys = tmp_path / "keys.json"
+    if content is not None:
+        keys.write_bytes(content)
+    words = ("--packages", packages, "--out", tmp_path / "back", "--older", "--trusted-keys", keys)
+    ended = run("rollback", *words)
+    assert ended.code == 3
+    assert str(keys) in ended.err
+    assert "passed over" not in ended.err
+
+
 def test_what_is_demanded_is_demanded_of_each(run: Run, packages: Path, tmp_path: Path) -> None:
     words = ("--packages", packages, *trust(packages), "--out", tmp_path / "back")
     ended = run("rollback", *words, "--least-isolation", "uid")

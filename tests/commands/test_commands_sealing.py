@@ -311,6 +311,21 @@ def test_a_study_of_another_training_is_refused(project: Project, run: Run, tmp_
     assert "No such file" in run("gate", "--study", tmp_path / "nowhere.json").err
 
 
+def test_a_study_on_other_bytes_of_the_declared_data_is_refused(
+    project: Project, run: Run, tmp_path: Path
+) -> None:
+    data, study = tmp_path / "rows.csv", tmp_path / "study" / "study.json"
+    data.write_text("1\n")
+    project.settings(f"data: [{{path: {data}}}]\n")
+    run("seeds", "--n", "2", "-q", "--out", study.parent)
+    assert run("gate", "--study", study).code == 1
+    data.write_text("2\n")
+    ended = run("gate", "--study", study)
+    assert ended.code == 2
+    assert "--study: it was measured on other content of the declared data rows.csv\n" in ended.err
+    assert "hint: Make the study again." in ended.err
+
+
 def test_a_file_that_is_no_model_is_answered_by_the_sentence_and_the_hint(
     project: Project, run: Run, sealed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,4 +205,6 @@ def test_one_run_and_a_price_in_every_call_exclude_each_other(
     project.settings("runs: {when_reproduced: one}\n")
     with pytest.raises(SettingsError) as caught:
         bench.request()
-    assert any("needs cost.when: nightly or never" in line for line in caught.value.details)
+    (line,) = caught.value.details
+    assert "runs.when_reproduced: one needs cost.when: nightly or never" in line
+    assert "the whole file" not in line

@@ -65,5 +65,5 @@ def test_a_link_to_a_folder_of_somebody_is_refused_as_that_folder_is(tmp_path: P
 @pytest.mark.parametrize("name", [".git", ".git/out"])
 def test_gits_own_folder_is_no_output_folder(project: Project, name: str) -> None:
     fault = refused(project.path / name)
-    assert fault.message.endswith(f"{name}: is in the .git folder of a repository")
+    assert fault.message.endswith(f"{name} is in the .git folder of a repository")
     assert fault.hint == "Name a separate folder, for example demo-out."

@@ -135,6 +135,13 @@ def candidates(project: Repository) -> tuple[ChangedLines, ...]:
     return without_inert(change_of(project), lambda file: repository.read_file("HEAD", file)).hunks
 
 
+def test_a_name_with_letters_beyond_ascii_is_named_as_it_is(project: Repository) -> None:
+    project.write("größe 大/train.py", "one\n")
+    project.commit()
+    assert hunks(project) == [("größe 大/train.py:1", False)]
+    assert change_of(project).complete
+
+
 INERT = {
     "x = 1": "x = 1  # steps",
     "y = 2  # old": "y = 2",

@@ -45,6 +45,8 @@ def test_a_record_in_a_list_keeps_to_one_line() -> None:
         (b"\xff", "x: not UTF-8 at byte 0"),
         (b"[" * 100_000, "x: nested deeper than 32 levels"),
         (b'{"a":' * 40, "x: nested deeper than 32 levels"),
+        (b"", "x: not valid JSON: it is empty"),
+        (b" \n", "x: not valid JSON: it is empty"),
         (b"{", "x: not valid JSON: Expecting property name"),
     ],
 )

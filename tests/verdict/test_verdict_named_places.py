@@ -14,6 +14,7 @@ from report_outcomes import NONDETERMINISTIC, REPRODUCED, both, entry, judged, r
 from gate.diagnosis.diagnosis import CodePlace
 from gate.errors import RunError
 from gate.report.brief import brief_of
+from gate.system.git.changes import Change, ChangedLines
 from gate.verdict.assemble import fault_verdict
 from gate.verdict.named_places import with_named_places
 from gate.verdict.verdict import Finding, NextStep, Severity, Verdict
@@ -104,3 +105,12 @@ def test_any_file_that_is_not_the_commits_python_is_only_named(file: str, line: 
         f"a line that the run names ({file}:{line}) draws; see http://x.y:80 and step:3"
     )
     assert (made.findings[0].code_place, made.next_steps) == (place, steps)
+
+
+def test_a_changed_line_in_a_folder_with_a_space_is_one_place() -> None:
+    hunk = ChangedLines(file="research/nlp model/train.py", first=5, last=6, gone=1)
+    steps = (NextStep(text=f"Undo the change to {hunk.place}."),)
+    verdict = REPRODUCED.model_copy(
+        update={"change": Change(hunks=(hunk,)), "next_steps": steps, "workdir": "research"}
+    )
+    assert with_named_places(verdict, {"research/train.py": 7}).next_steps == steps

@@ -204,9 +204,8 @@ class CarriedState:
         """Remember a scheduler that is being created."""
         place = caller_of(frame).place
         if len(self._schedulers) < MAX_SCHEDULERS:
-        place = caller_of(frame).place
-        if len(self._schedulers) < MAX_SCHEDULERS:
             self._schedulers.append(RateScheduler(scheduler, place, given=given))
+        SOURCES.report(SourceRecord(SCHEDULE, type(scheduler).__name__, place, []))
 
     def note_position(self, scheduler: LRScheduler) -> None:
         """Note that the script itself says where this scheduler's schedule is."""

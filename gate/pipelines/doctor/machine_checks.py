@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from gate.baseline.entry import Baseline, BaselineEntry
+from gate.isolation.account_choice import ROOT_HINT
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.pipelines.doctor.health import CheckResult, Examined
 from gate.settings.gate_settings import Device, GateSettings
@@ -244,8 +245,8 @@ def examined_isolation(isolation: Isolation, *, on_runner: bool) -> Examined:
         name="isolation",
         health=CheckResult.FAIL if on_runner else CheckResult.WARN,
         found=answer,
-        fix="On a runner: let the container run as root, or set isolation.image and give the job "
-        "a container engine.",
+        fix=f"On a runner: {ROOT_HINT} Or set isolation.image, and give the job a container "
+        "engine.",
     )
 
 

@@ -22,6 +22,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FULL_HINT = "Free some space there, or choose another folder; nothing was overwritten."
 _HINTS = {
     errno.ENOENT: "Check the path; something else may have removed it.",
+    errno.ENOTDIR: "Name a folder.",
     errno.EACCES: "Give the account that runs the gate access to it.",
     errno.EPERM: "Give the account that runs the gate access to it.",
     errno.EFBIG: "Raise the limit (ulimit -f) of the account that runs the gate.",

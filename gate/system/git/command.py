@@ -49,8 +49,8 @@ ENVIRONMENT = {
     # git's messages become part of the gate's errors, which are in English
     "LC_ALL": "C",
 }
-# Each of these settings can name a program in a repository's configuration. The command line
-# overrides it.
+# All but the last of these settings can name a program in a repository's configuration. The
+# command line overrides it.
 SETTINGS = (
     # runs whenever git looks at the work tree, even for `git status`
     "core.fsmonitor=false",
@@ -58,6 +58,8 @@ SETTINGS = (
     "core.attributesFile=/dev/null",
     # the transport `ext::` runs any command line (git-remote-ext(1))
     "protocol.ext.allow=never",
+    # git would write a name such as größe.py in quotes, with a number for each byte
+    "core.quotePath=false",
 )
 
 
