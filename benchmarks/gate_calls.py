@@ -21,7 +21,7 @@ USER_TIME = 11
 LIMIT_SECONDS = 1200.0
 # the number of threads that the gate gives a run unless the settings name another
 BARE_THREADS = "1"
-READER = b"gate.pipelines.reader"
+READER = b"gate.pipelines.confined_reader"
 
 
 class CallError(Exception):

@@ -28,7 +28,7 @@ from gate.report.page.slo_page import slo_page
 from gate.settings.slo import SloSettings
 from gate.system.files.files import LocalFiles
 from gate.text.documents import RecordForm
-from gate.verdict.history import HistoryLine, line_bytes
+from gate.verdict.history_lines import HistoryLine, line_bytes
 from gate.verdict.verdict import Outcome
 
 # today at midnight, because the command line counts days back from now

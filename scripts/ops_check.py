@@ -31,7 +31,7 @@ from gate.fleet import metric_names as names
 from gate.fleet.exposition import push
 from gate.fleet.stores import FolderStore, append
 from gate.system.files.files import LocalFiles
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.verdict import FailureMode, Outcome
 
 ROOT: Final = Path(__file__).resolve().parents[1]

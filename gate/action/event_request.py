@@ -10,7 +10,7 @@ from gate.errors import GateError, RepositoryError, SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.environments import brought_environment
 from gate.pipelines.policy_files import HeadFiles, committed_entries
-from gate.pipelines.reading import (
+from gate.pipelines.reader_questions import (
     BaselineChangesQuestion,
     ChangesQuestion,
     KeyChangesQuestion,
@@ -25,7 +25,7 @@ from gate.settings.policy_change import PolicyChange
 from gate.settings.reach import refuse_reach
 from gate.system.git.repository import Git
 from gate.text.untrusted_text import safe_line
-from gate.verdict.history import HISTORY_BRANCH, History, history_file
+from gate.verdict.history_lines import HISTORY_BRANCH, History, history_file
 from gate.verdict.request import GateRequest
 
 LOOK_ALIKE: Final = {".yml": ".yaml", ".yaml": ".yml"}

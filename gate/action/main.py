@@ -81,7 +81,7 @@ from gate.system.github.pull_requests import GitHubComments, find_pull_request, 
 from gate.system.github.records import Comments, CommitStatus, PullRequest, RunOrigin, StatusState
 from gate.text.untrusted_text import safe_block
 from gate.verdict.assemble import fault_verdict
-from gate.verdict.history import (
+from gate.verdict.history_lines import (
     HISTORY_BRANCH,
     badge_file,
     history_file,

@@ -34,7 +34,7 @@ from gate.isolation.modes import Credentials, Isolation, IsolationMode, Isolatio
 from gate.isolation.processes import LocalProcesses
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import MAX_TEXT, PinnedPackagesQuestion, Text
+from gate.pipelines.reader_questions import MAX_TEXT, PinnedPackagesQuestion, Text
 from gate.report.runner_files import notice_annotation
 from gate.settings.event import MAX_EVENT_BYTES, read_context, read_inputs
 from gate.system.console import JobLog

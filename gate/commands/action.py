@@ -16,7 +16,7 @@ from gate.action.main import (
     run_action,
 )
 from gate.commands.program import FILES, INTERRUPTS
-from gate.pipelines.entry import build_adapters
+from gate.pipelines.call_setup import build_adapters
 from gate.system.clock import SystemClock
 from gate.system.console import JobLog
 

@@ -26,7 +26,8 @@ from gate.baseline.entry import (
 )
 from gate.baseline.record import with_knob_costs
 from gate.checkpoint.digest import captured_digest
-from gate.commands.acceptance import (
+from gate.commands.baseline_refresh import refresh_command
+from gate.commands.baseline_writing import (
     COMMIT_IT,
     address_of,
     download,
@@ -35,7 +36,6 @@ from gate.commands.acceptance import (
     who_accepts,
     write_baseline,
 )
-from gate.commands.baseline_refresh import refresh_command
 from gate.commands.options import (
     OUT,
     AllowDirty,

@@ -17,7 +17,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gate.commands.acceptance import (
+from gate.commands.baseline_writing import (
     COMMIT_IT,
     address_of,
     download,

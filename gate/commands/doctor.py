@@ -23,9 +23,9 @@ from gate.errors import (
     StorageError,
 )
 from gate.isolation.engine import Engine, connect_docker, engine_address
+from gate.pipelines.call_setup import build_adapters
 from gate.pipelines.doctor.doctor import Checks, Probes, examine
 from gate.pipelines.doctor.health import CheckResult, DoctorReport, Examined
-from gate.pipelines.entry import build_adapters
 from gate.report.escape import clean
 from gate.report.terminal_lines import Sentence
 from gate.settings.event import MAX_EVENT_BYTES, ActionContext, read_context

@@ -33,7 +33,7 @@ from gate.errors import SettingsError
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.gate import gate
-from gate.pipelines.studies import packed_study
+from gate.pipelines.study_runs import packed_study
 from gate.settings.event import SigningMethod
 from gate.verdict.request import GateRequest
 

@@ -43,7 +43,7 @@ from gate.system.git.repository import GitRepository
 from gate.text.documents import RecordForm, read_document
 from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
-from gate.verdict.history import HistoryLine, RollbackLine, line_bytes
+from gate.verdict.history_lines import HistoryLine, RollbackLine, line_bytes
 from gate.verdict.verdict import Verdict, judged_words
 
 VERDICT: Final = "verdict.json"

@@ -39,7 +39,7 @@ from gate.package.trust_file import (
     with_key_revoked,
     write_trusted_keys,
 )
-from gate.pipelines.entry import parse_settings_apart
+from gate.pipelines.call_setup import parse_settings_apart
 from gate.pipelines.settings_file import nearest_settings, settings_bytes
 from gate.report.escape import clean
 from gate.settings.signer_places import FilePlace, SignerPlace, read_signer_place

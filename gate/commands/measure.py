@@ -33,7 +33,7 @@ from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import AskedRanks, measure_cost, measure_noise
 from gate.pipelines.shake import Asked, checked_budget, chosen_variations, shake
 from gate.pipelines.snapshots import held_out
-from gate.pipelines.studies import parsed_arms, read_printable
+from gate.pipelines.study_runs import parsed_arms, read_printable
 from gate.report.escape import clean
 from gate.report.measurement_sections import (
     compared_facts,
@@ -48,7 +48,7 @@ from gate.report.measurement_sections import (
 from gate.report.page.page import compare_page
 from gate.report.page.study_page import study_page
 from gate.report.shaken import shaken_markdown, shaken_view, variations_view
-from gate.report.studies import study_view
+from gate.report.study_sections import study_view
 from gate.report.terminal_lines import Sentence, section_view
 from gate.text.document import Document
 from gate.text.documents import write_document

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import SettingsError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.entry import LocalCall, build_adapters, local_request
+from gate.pipelines.call_setup import LocalCall, build_adapters, local_request
 from gate.settings.event import SigningMethod
 from gate.settings.signer_places import SignerPlace, read_signer_place
 from gate.system.console import ConsoleProgress, Progress, QuietProgress, wide_enough

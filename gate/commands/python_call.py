@@ -13,14 +13,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gate.commands.acceptance import who_accepts
+from gate.commands.baseline_writing import who_accepts
 from gate.commands.options import progress_for
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import DocumentError, GateError, SettingsError
 from gate.isolation.confined_look import read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
+from gate.pipelines.call_setup import build_adapters
 from gate.pipelines.delivery import run_and_deliver
-from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import gate
 from gate.pipelines.python_call import PythonCall, accept_result, python_request
 from gate.pipelines.snapshots import held_out

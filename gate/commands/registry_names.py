@@ -8,7 +8,7 @@ from typing import Final
 
 from gate.commands.program import FILES
 from gate.errors import RepositoryError, SettingsError
-from gate.pipelines.entry import parse_settings_apart
+from gate.pipelines.call_setup import parse_settings_apart
 from gate.pipelines.settings_file import find_config, settings_bytes
 from gate.settings.delivery_sections import check_repository
 from gate.settings.gate_settings import GateSettings

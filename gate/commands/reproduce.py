@@ -31,7 +31,7 @@ from gate.data.data_sets import move_sentence
 from gate.diagnosis.diagnosis import ResumeResult, ResumeState
 from gate.isolation.cluster_settings import ClusterSettings
 from gate.package.signing import Identity
-from gate.pipelines.entry import (
+from gate.pipelines.call_setup import (
     build_adapters,
     parse_settings_apart,
 )

@@ -53,7 +53,7 @@ from gate.isolation.modes import IsolationMode
 from gate.package.seal_records import Expected, VerifiedPackage
 from gate.package.signing import Identity
 from gate.package.statement import utc_time
-from gate.pipelines.entry import build_adapters
+from gate.pipelines.call_setup import build_adapters
 from gate.pipelines.opening import HEADLINES, ReproductionCall, ReproductionOutcome
 from gate.pipelines.reproduce import checked_and_run
 from gate.pipelines.rollback import (
@@ -84,7 +84,7 @@ from gate.text.documents import RecordForm, write_document
 from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
-from gate.verdict.history import RollbackLine
+from gate.verdict.history_lines import RollbackLine
 
 LAST_GOOD: Final = "last-good"
 OUT: Final = Path("repro-gate-rollback")

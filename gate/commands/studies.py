@@ -27,9 +27,9 @@ from gate.comparison.studies import StudyDocument, StudyKind
 from gate.errors import ExitCode, SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.snapshots import held_out
-from gate.pipelines.studies import TRAINING, Commands, rank_arms, run_study
+from gate.pipelines.study_runs import TRAINING, Commands, rank_arms, run_study
 from gate.report.page.study_page import study_page
-from gate.report.studies import study_view
+from gate.report.study_sections import study_view
 from gate.text.document import COMMAND_HINT, command_words
 from gate.text.documents import write_document
 from gate.training.runs import RunMode

@@ -20,7 +20,7 @@ from gate.fleet.indicators import GroupBy, GroupLevels, LastVerdict, SloReport
 from gate.fleet.metric_names import MetricName
 from gate.settings.delivery_sections import check_pushgateway
 from gate.system.http import Connection, HttpRequest, RetryPolicy
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PUSHED_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

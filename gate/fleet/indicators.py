@@ -22,7 +22,7 @@ from gate.fleet.metric_names import BurnWindow
 from gate.fleet.reading import DAY_SECONDS, Moment, Reading
 from gate.settings.slo import GateLevels, Indicator, SloSettings
 from gate.text.document import Document, Timestamp
-from gate.verdict.history import HistoryLine, RollbackLine
+from gate.verdict.history_lines import HistoryLine, RollbackLine
 from gate.verdict.verdict import FailureMode, Outcome
 
 SLO_SCHEMA: Final = "repro-gate.slo/1"

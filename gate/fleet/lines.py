@@ -14,7 +14,7 @@ from gate.settings.data import Verify
 from gate.system.gate_names import DEFAULT_GATE
 from gate.text.json_text import canonical_sha256
 from gate.training.runs import Commit, RunMode
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.verdict import Verdict
 
 NAME_CHARACTERS: Final = 60

@@ -17,7 +17,7 @@ from gate.errors import DocumentError, StorageError
 from gate.fleet.stores import BATCH, FolderStore, by_day
 from gate.text.documents import read_document
 from gate.text.strict_json import outline_of_json
-from gate.verdict.history import (
+from gate.verdict.history_lines import (
     HISTORY_SCHEMA,
     MAX_HISTORY_LINE_BYTES,
     AnyLine,

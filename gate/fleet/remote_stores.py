@@ -31,7 +31,7 @@ from gate.system.github.records import api_address
 from gate.system.http import POLICY, RetryPolicy
 from gate.text.json_text import canonical_json
 from gate.text.untrusted_text import safe_line
-from gate.verdict.history import HISTORY_BRANCH
+from gate.verdict.history_lines import HISTORY_BRANCH
 
 BRANCH: Final = "branch"
 SECONDS: Final = 20

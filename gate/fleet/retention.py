@@ -15,7 +15,7 @@ from enum import StrEnum
 from gate.fleet.reading import Reading, WhyLeftOut, parsed_line
 from gate.text.digests import sha256_hex
 from gate.text.document import Document
-from gate.verdict.history import HistoryLine, RollbackLine
+from gate.verdict.history_lines import HistoryLine, RollbackLine
 from gate.verdict.verdict import Outcome
 
 AnyKept = frozenset[HistoryLine]

@@ -18,7 +18,7 @@ from gate.fleet.store import HistoryStore
 from gate.system.files.port import Files
 from gate.system.files.writing import remove
 from gate.text.digests import sha256_hex
-from gate.verdict.history import HistoryLine, RollbackLine, line_bytes
+from gate.verdict.history_lines import HistoryLine, RollbackLine, line_bytes
 
 MAX_NAMES: Final = 2_000_000
 # the limit for a day, or for the batches that it was joined into

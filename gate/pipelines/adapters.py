@@ -22,7 +22,7 @@ from gate.system.console import Progress
 from gate.system.files.port import Files
 from gate.system.git.repository import Git
 from gate.system.machine import GpusSeen, MachineFacts, Room
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

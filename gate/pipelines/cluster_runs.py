@@ -16,7 +16,7 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.cluster_processes import REPORTS, VISIBLE_SECONDS
 from gate.isolation.process_request import ClusterStep, ProcessResult
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.reading import Ask, NodesQuestion
+from gate.pipelines.reader_questions import Ask, NodesQuestion
 from gate.system.files.port import Files
 from gate.system.node import described_nodes
 from gate.training.environment import NODES

@@ -15,7 +15,7 @@ from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence
 from gate.pipelines.prepared import prepare
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.settings.data import DataKind
 from gate.settings.load import settings_digest
 from gate.settings.train_sections import MAX_LANES

@@ -22,9 +22,9 @@ from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.policy_files import HeadFiles
 from gate.pipelines.prepared import prepare
-from gate.pipelines.reading import SettingsChangesQuestion
-from gate.pipelines.runs import Trainings
+from gate.pipelines.reader_questions import SettingsChangesQuestion
 from gate.pipelines.snapshots import prepare_out
+from gate.pipelines.trainings import Trainings
 from gate.settings.policy_change import PolicyChange
 from gate.training.plan import plan_compare
 from gate.training.runs import Commit, PlannedRun, RunMode

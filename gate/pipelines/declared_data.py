@@ -20,7 +20,7 @@ from gate.errors import DataError, GateError, RunError, SettingsError, StorageEr
 from gate.isolation.modes import Isolation, WriteGuard
 from gate.isolation.process_request import ReadOnlyMount
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.reading import MAX_TEXT, Ask, DataStatisticsQuestion
+from gate.pipelines.reader_questions import MAX_TEXT, Ask, DataStatisticsQuestion
 from gate.settings.data import DataKind, DataSource, Verify
 from gate.system.git.repository import Git
 from gate.text.phrases import joined

@@ -28,7 +28,7 @@ from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.trace import MAX_SEEDS, NoTrace, TraceFinding, Traces
 from gate.pipelines.case import ClosedCase
 from gate.pipelines.comparisons import Budget, run_within
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.system.git.changes import Change
 from gate.training.plan import plan_trace
 from gate.training.runs import Commit, EarlyEnd, RunMode, TraceWindow

@@ -27,7 +27,7 @@ from gate.system.files.port import Files
 from gate.system.git.repository import Git
 from gate.text.document import Document
 from gate.text.documents import RecordForm
-from gate.verdict.history import AnyLine, HistoryLine, RollbackLine
+from gate.verdict.history_lines import AnyLine, HistoryLine, RollbackLine
 
 # a year with ten thousand verdicts a day takes some minutes to count
 READING_SECONDS: Final = 7200.0

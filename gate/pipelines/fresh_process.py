@@ -1,9 +1,9 @@
 """Starts the confined reader and asks it; trusts nothing about the form of its answers.
 
-The reader gets an environment built from nothing and, where possible, an account of its own. Its
+The reader gets an environment built from scratch and, where possible, an account of its own. Its
 only descriptors are its output and the socket for questions. Its program is
-`gate.pipelines.reader`. The started process imports what reading needs, parses nothing itself and
-forks a child for each question.
+`gate.pipelines.confined_reader`. The started process imports what reading needs, parses nothing
+itself and forks a child for each question.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gate.isolation.process_request import (
     ProcessResult,
     ReadOnlyMount,
 )
-from gate.pipelines.reading import (
+from gate.pipelines.reader_questions import (
     Answer,
     DistanceQuestion,
     KeptQuestion,
@@ -59,7 +59,7 @@ FIRST_NAME = "first.safetensors"
 # start. One collection follows at the end.
 PROGRAM = (
     "import gc, sys; gc.disable(); sys.path += sys.argv[1:-1]; "
-    "from gate.pipelines.reader import main; main(int(sys.argv[-1]))"
+    "from gate.pipelines.confined_reader import main; main(int(sys.argv[-1]))"
 )
 ENVIRONMENT = {
     "PATH": os.defpath,

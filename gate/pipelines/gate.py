@@ -33,11 +33,11 @@ from gate.pipelines.imported_evidence import MOVED_HINT, take_over
 from gate.pipelines.policy_files import read_baselines, work_tree_baseline
 from gate.pipelines.prepared import Prepared, prepare
 from gate.pipelines.resume_runs import run_resumed
-from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import entry_results, recorded_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
 from gate.pipelines.snapshots import clear_out, held_out, lines_of_the_change
+from gate.pipelines.trainings import Trainings
 from gate.pipelines.unaffected import recorded_answer
 from gate.settings.load import answering_digest, training_settings
 from gate.system.git.changes import Change

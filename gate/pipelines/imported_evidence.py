@@ -41,7 +41,7 @@ from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings, Se
 from gate.package.packing import keep_code
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import MAX_TEXT, Ask, SavedQuestion, StateAnswer, StateQuestion
+from gate.pipelines.reader_questions import MAX_TEXT, Ask, SavedQuestion, StateAnswer, StateQuestion
 from gate.pipelines.snapshots import copy_part, export_snapshot, prepare_out
 from gate.pipelines.tree_files import locks_of_commits
 from gate.settings.gate_settings import GateSettings

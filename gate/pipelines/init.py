@@ -10,8 +10,8 @@ from typing import Final
 
 from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
 from gate.isolation.confined_look import read_apart
+from gate.pipelines.call_setup import parse_settings_apart
 from gate.pipelines.doctor.preconditions import ignored_read
-from gate.pipelines.entry import parse_settings_apart
 from gate.pipelines.project_start import (
     PROJECT_FILE,
     TELLING_FILE,

@@ -44,10 +44,10 @@ from gate.errors import EvidenceError, SettingsError
 from gate.evidence.evidence_folder import MANIFEST_NAME
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.all_reduce import all_reduce_spread, refuse_nodes
 from gate.pipelines.imported_evidence import read_evidence_apart
 from gate.pipelines.prepared import prepare
-from gate.pipelines.runs import EndedRuns, Trainings
+from gate.pipelines.real_all_reduce import all_reduce_spread, refuse_nodes
+from gate.pipelines.trainings import EndedRuns, Trainings
 from gate.settings.knobs import NO_KNOBS, KnobSet, PricedKnob, knob_names, strict_knobs
 from gate.settings.levels import EVERY, FINAL, CostSettings, steps_of
 from gate.settings.load import training_digest

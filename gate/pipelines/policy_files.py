@@ -33,7 +33,7 @@ from gate.errors import GateError, RepositoryError
 from gate.isolation.modes import Isolation, IsolationSettings
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import (
+from gate.pipelines.reader_questions import (
     Answer,
     ArchivedEntryQuestion,
     BaselineQuestion,
@@ -48,7 +48,7 @@ from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.policy_change import MAX_SHOWN, PolicyChange
 from gate.system.git.objects import FolderCommit
 from gate.system.git.repository import Git
-from gate.verdict.history import History
+from gate.verdict.history_lines import History
 from gate.verdict.request import GateRequest
 
 BEFORE, AFTER = "base", "head"

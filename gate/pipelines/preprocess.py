@@ -11,7 +11,7 @@ from gate.data.data_sets import DataSet, UnrepeatedData, unrepeated_data
 from gate.data.declared import CopiedFile, FetchedData, Listing
 from gate.errors import RunError, StorageError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.reading import Ask, DataDifferenceQuestion
+from gate.pipelines.reader_questions import Ask, DataDifferenceQuestion
 from gate.settings.data import DataKind, PreprocessSettings, Verify
 from gate.settings.gate_settings import GateSettings
 from gate.training.launch import Launcher, run_folders

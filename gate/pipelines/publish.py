@@ -31,7 +31,7 @@ from gate.text.digests import sha256_hex
 from gate.text.documents import write_document
 from gate.text.package_names import MAX_SEAL_BYTES
 from gate.text.strict_json import parse_json
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
 

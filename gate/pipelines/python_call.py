@@ -15,13 +15,13 @@ from gate.baseline.folder import write_entries
 from gate.errors import SettingsError
 from gate.isolation.confined_look import read_apart
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.delivery import DeliveredVerdict
-from gate.pipelines.doctor.commit_checks import COMMIT_OR_IGNORE
-from gate.pipelines.entry import (
+from gate.pipelines.call_setup import (
     LocalCall,
     config_inside,
     request_for,
 )
+from gate.pipelines.delivery import DeliveredVerdict
+from gate.pipelines.doctor.commit_checks import COMMIT_OR_IGNORE
 from gate.pipelines.policy_files import work_tree_baseline
 from gate.pipelines.proposals import accepted, last_proposal
 from gate.pipelines.settings_file import find_config, nearest_settings, settings_bytes

@@ -45,10 +45,10 @@ from gate.pipelines.opening import (
 )
 from gate.pipelines.prepared import prepare
 from gate.pipelines.resume_runs import run_resumed
-from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import head_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.snapshots import held_out
+from gate.pipelines.trainings import Trainings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import SEEDS_END, Level
 from gate.system.clock import SystemClock

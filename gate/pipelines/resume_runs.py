@@ -23,7 +23,7 @@ from gate.evidence.ranks import NO_STEP
 from gate.evidence.resume_evidence import CheckpointLook, carried_digest, left_by_kill
 from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.fresh_process import ANY_FAULT
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.pipelines.turns import Begun
 from gate.settings.train_sections import ResumeSettings
 from gate.settings.variations import KillPoint

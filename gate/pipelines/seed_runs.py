@@ -6,7 +6,7 @@ from gate.comparison.checks import first_not_finite
 from gate.comparison.level_judgement import seed_result
 from gate.errors import EvidenceError
 from gate.evidence.run_evidence import RunEvidence, SeededRun
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.settings.gate_settings import GateSettings
 from gate.training.plan import plan_seeds
 from gate.training.runs import PlannedRun

@@ -24,7 +24,7 @@ from gate.evidence.trace import (
 )
 from gate.pipelines.case import ClosedCase
 from gate.pipelines.comparisons import Budget, against_run, run_within
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.settings.variations import SECOND_FILL, Setting
 from gate.training.plan import plan_trial
 from gate.training.runs import Trial

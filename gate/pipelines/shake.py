@@ -26,7 +26,7 @@ from gate.isolation.modes import Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.comparisons import against_run
 from gate.pipelines.prepared import prepare
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.variations import BY_NAME, GPU_INDEX, VARIATIONS, Variation
 from gate.system.machine import GpusSeen

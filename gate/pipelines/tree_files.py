@@ -17,7 +17,12 @@ from gate.data.pointers import MAX_LFS_BYTES, MAX_POINTER_BYTES
 from gate.errors import DataError, SettingsError, StorageError
 from gate.evidence.lock_files import MAX_LOCK_BYTES, MAX_LOCKS, LockFile
 from gate.evidence.lock_readers import has_hashes, is_explicit, is_pylock
-from gate.pipelines.reading import MAX_POINTER_FILES, Ask, DataPointersQuestion, LocksQuestion
+from gate.pipelines.reader_questions import (
+    MAX_POINTER_FILES,
+    Ask,
+    DataPointersQuestion,
+    LocksQuestion,
+)
 from gate.settings.data import LOCK_NAME, DataKind, DataSource
 from gate.system.files.port import Files
 from gate.training.runs import Commit

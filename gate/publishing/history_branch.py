@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter
 from gate.errors import PublishError
 from gate.system.github.api import HISTORY_REFUSALS, GitHubApi, RefusedError, read_as
 from gate.system.http import GITHUB_POLICY, RetryPolicy
-from gate.verdict.history import MAX_HISTORY_BYTES
+from gate.verdict.history_lines import MAX_HISTORY_BYTES
 
 TRIES: Final = 4
 NOT_FOUND: Final = 404

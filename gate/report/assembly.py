@@ -47,7 +47,7 @@ from gate.report.wording import (
 )
 from gate.settings.levels import Derivation
 from gate.text.phrases import count
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.verdict import DATA_MOVED, FAULT, FailureMode, Outcome, Severity, Verdict
 
 

@@ -21,7 +21,7 @@ from gate.report.wording import (
     printed_size,
 )
 from gate.text.phrases import count
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.verdict import Outcome, Verdict
 
 

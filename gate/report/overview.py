@@ -23,7 +23,7 @@ from gate.report.wording import (
     why_not_run,
 )
 from gate.text.phrases import count
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.verdict import Answer, BaselineFacts, Outcome, Verdict
 
 MAX_PARTS_NAMED = 4

@@ -2,7 +2,7 @@
 
 A gate without an id is called `default`, and its names are the plain ones. Three more names are
 derived elsewhere: the comment's marker (`gate/report/comment.py`), the history's files
-(`gate/verdict/history.py`), and a package's tag (`gate/publishing/registry.py`).
+(`gate/verdict/history_lines.py`), and a package's tag (`gate/publishing/registry.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The trackers to which a verdict can be sent, with the names that other modules need.
 
 To add one: a record here; its settings in `gate/settings/delivery_sections.py` and in the table of
-`gate/settings/reach.py`; its client in `gate/publishing/`; its line in `gate/pipelines/entry.py`.
+`gate/settings/reach.py`; its client in `gate/publishing/`; its line in
+`gate/pipelines/call_setup.py`.
 """
 
 from __future__ import annotations

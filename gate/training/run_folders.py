@@ -25,7 +25,7 @@ HARNESS_PACKAGE = "repro_gate_harness"
 HARNESS_FILE_LIMIT = 1024 * 1024
 MAX_HARNESS_FILES = 100
 START_UP = "startup"
-# a separate program that torch's launcher starts, see `gate/pipelines/all_reduce.py`
+# a separate program that torch's launcher starts, see `gate/pipelines/real_all_reduce.py`
 ALL_REDUCE_PROGRAM = HARNESS / START_UP / "all_reduce.py"
 BUNDLE = "modules.bundle"
 # the start-up files are outside the bundle, and byte-code is added separately

@@ -12,7 +12,7 @@ from gate.settings.event import SigningMethod
 from gate.settings.gate_settings import GateSettings
 from gate.settings.policy_change import PolicyChange
 from gate.system.gate_names import DEFAULT_GATE
-from gate.verdict.history import History
+from gate.verdict.history_lines import History
 
 NO_HISTORY: Final = History()
 

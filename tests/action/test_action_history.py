@@ -9,7 +9,7 @@ import pytest
 from action_scene import Scene
 
 from gate.errors import ExitCode
-from gate.verdict.history import HISTORY_BRANCH
+from gate.verdict.history_lines import HISTORY_BRANCH
 
 SETTINGS = "report: {history: true}\n"
 ON_MAIN: Mapping[str, str] = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/heads/main"}

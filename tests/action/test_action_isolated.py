@@ -30,7 +30,7 @@ from gate.errors import ExitCode
 from gate.isolation import accounts
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.entry import build_adapters
+from gate.pipelines.call_setup import build_adapters
 from gate.system.clock import SystemClock
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles

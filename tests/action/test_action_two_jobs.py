@@ -13,7 +13,7 @@ from fake_vault import FakeVault
 
 from gate.errors import ExitCode
 from gate.package.keys import generate_private_key, private_pem
-from gate.verdict.history import HISTORY_BRANCH
+from gate.verdict.history_lines import HISTORY_BRANCH
 
 RUN = {"INPUT_MODE": "run", "INPUT_TOKEN": ""}
 JUDGE = {"INPUT_MODE": "judge", "INPUT_OUT": "judged", "INPUT_EVIDENCE": "downloaded"}

@@ -1,6 +1,7 @@
 """The process that holds key and token has no parser of saved states in reach: rule T5, in imports.
 
-Such a file is the training's, and parsed by a fresh process (`gate/pipelines/reader.py`) alone.
+Such a file is the training's, and parsed by a fresh process alone
+(`gate/pipelines/confined_reader.py`).
 """
 
 from __future__ import annotations
@@ -43,5 +44,5 @@ def test_no_command_that_may_hold_a_key_reaches_a_parser() -> None:
 
 def test_the_reader_reaches_all_of_them() -> None:
     assert {name for name in FILES if name.startswith("gate.checkpoint.formats.")} <= {
-        *reached("gate.pipelines.reader")
+        *reached("gate.pipelines.confined_reader")
     }

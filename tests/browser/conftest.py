@@ -18,7 +18,7 @@ from report_outcomes import CASES, NONDETERMINISTIC, REPRODUCED
 
 from gate.report.page.page import page_html
 from gate.report.page.templates import difference_page
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.verdict import Outcome
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")

@@ -9,7 +9,7 @@ from baseline_cases import forged, only_entry
 from command_line import Run
 from played_training import Project
 
-from gate.commands.acceptance import PLACEHOLDERS
+from gate.commands.baseline_writing import PLACEHOLDERS
 from gate.verdict import next_step
 
 

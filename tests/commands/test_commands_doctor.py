@@ -12,7 +12,7 @@ from command_line import Run, record
 from fake_github import FakeGitHub
 from played_training import SETTINGS, Project
 
-from gate.pipelines.entry import PROGRAMS
+from gate.pipelines.call_setup import PROGRAMS
 from gate.system.machine import gpus_seen
 
 

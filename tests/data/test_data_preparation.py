@@ -18,7 +18,7 @@ from gate.data.data_sets import DataPointer, DataPointers
 from gate.errors import DataError
 from gate.isolation.process_request import AnsweringProcess, ProcessRequest
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import DataPointersQuestion
+from gate.pipelines.reader_questions import DataPointersQuestion
 from gate.pipelines.tree_files import _matches, pointers_of_commit
 from gate.settings.data import DataKind
 from gate.settings.load import parse_settings

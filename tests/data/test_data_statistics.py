@@ -17,7 +17,7 @@ from real_reader import real_reader
 from gate.data.data_sets import MAX_STATISTICS, DataStatistics
 from gate.data.statistics import data_statistics
 from gate.data.tables import Moments, ReadingBudget, ReadingLimits
-from gate.pipelines.reading import DataStatisticsQuestion
+from gate.pipelines.reader_questions import DataStatisticsQuestion
 from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()

@@ -10,7 +10,7 @@ from known_names import section_keys, setting_keys
 from settings_reference import EXAMPLES, PAGE, SCHEMA, page_text
 
 from gate.commands.schema import schema_text
-from gate.pipelines.reading import ReadingFault, SettingsQuestion
+from gate.pipelines.reader_questions import ReadingFault, SettingsQuestion
 from gate.pipelines.scaffold import SCHEMA_LINE
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings

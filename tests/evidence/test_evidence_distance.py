@@ -13,7 +13,7 @@ from real_reader import real_reader
 
 from gate.errors import EvidenceError, GateError
 from gate.evidence.run_evidence import StateDistance, TensorDistance
-from gate.pipelines.reading import AllReduceQuestion, ReductionQuestion, WeightsQuestion
+from gate.pipelines.reader_questions import AllReduceQuestion, ReductionQuestion, WeightsQuestion
 from gate.system.console import QuietProgress
 
 

@@ -25,7 +25,7 @@ from gate.text.strict_json import parse_json
 from gate.text.strict_syntax import parse_toml
 from gate.text.strict_yaml import parse_yaml
 from gate.text.untrusted_text import safe_block, safe_line
-from gate.verdict.history import read_history
+from gate.verdict.history_lines import read_history
 
 # Times are measured, and following each line would take as long again.
 pytestmark = pytest.mark.no_cover

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gate.comparison.cost import determinism_cost
 from gate.evidence.run_evidence import RunEvidence
-from gate.pipelines.reader import answer_question
-from gate.pipelines.reading import ReadingFault, RunAnswer, RunQuestion
+from gate.pipelines.confined_reader import answer_question
+from gate.pipelines.reader_questions import ReadingFault, RunAnswer, RunQuestion
 
 # what a clock tells, the ends of what is allowed, and anything else that JSON holds
 TIMES = st.one_of(

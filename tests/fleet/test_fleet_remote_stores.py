@@ -22,7 +22,7 @@ from gate.fleet.stores import FolderStore, append, compact, mirror
 from gate.publishing.history_branch import HistoryBranch
 from gate.system.files.files import LocalFiles
 from gate.system.git.repository import GitRepository
-from gate.verdict.history import HISTORY_BRANCH
+from gate.verdict.history_lines import HISTORY_BRANCH
 
 START = date(2000, 1, 1)
 FILES = LocalFiles()

@@ -14,7 +14,7 @@ from gate.fleet.reading import Reading, WhyLeftOut
 from gate.fleet.stores import FolderStore, append, compact, mirror
 from gate.system.files.files import LocalFiles
 from gate.text.json_text import canonical_json
-from gate.verdict.history import HistoryLine, line_bytes
+from gate.verdict.history_lines import HistoryLine, line_bytes
 
 START = date(2000, 1, 1)
 LATER = date(2100, 1, 1)

@@ -24,12 +24,12 @@ from gate.isolation.cluster_settings import ClusterEngine, ClusterSettings
 from gate.isolation.process_request import ReadOnlyMount
 from gate.isolation.scheduler import node_folder, this_owner
 from gate.isolation.stop_signals import StopSignals
+from gate.pipelines.call_setup import build_adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.cluster_runs import STALE_HINT, gather, with_node_at_fault
-from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.node_collector import collect
-from gate.pipelines.reading import Answer, Question
+from gate.pipelines.reader_questions import Answer, Question
 from gate.settings.load import parse_settings
 from gate.settings.reach import refuse_reach
 from gate.system.clock import SystemClock

@@ -15,9 +15,9 @@ from real_reader import kept
 from gate.errors import CancelledError, GateError, RepositoryError, RunError, SettingsError
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.call_setup import build_adapters
 from gate.pipelines.doctor.doctor import Checks, Probes, examine
 from gate.pipelines.doctor.health import CheckResult, DoctorReport
-from gate.pipelines.entry import build_adapters
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.system.github.records import TokenSeen

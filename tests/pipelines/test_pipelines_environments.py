@@ -22,8 +22,8 @@ from gate.evidence.lock_files import BroughtEnvironment
 from gate.isolation.modes import ContainerSettings, Isolation, IsolationMode, TrainingContainer
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.call_setup import BASE_PROGRAMS, PROGRAMS, build_adapters
 from gate.pipelines.case import Gated
-from gate.pipelines.entry import BASE_PROGRAMS, PROGRAMS, build_adapters
 from gate.pipelines.environments import brought_environment, refuse_image, training_environments
 from gate.pipelines.gate import judging, run_only
 from gate.settings.gate_settings import GateSettings

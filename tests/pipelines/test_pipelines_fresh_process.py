@@ -25,10 +25,16 @@ from gate.isolation.accounts import release_uid
 from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.modes import Credentials
 from gate.isolation.process_request import ProcessRequest
-from gate.pipelines import reading
+from gate.pipelines import reader_questions
+from gate.pipelines.confined_reader import READERS, answer_question, read_question
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reader import READERS, answer_question, read_question
-from gate.pipelines.reading import Question, ReadingFault, RunAnswer, RunQuestion, StateQuestion
+from gate.pipelines.reader_questions import (
+    Question,
+    ReadingFault,
+    RunAnswer,
+    RunQuestion,
+    StateQuestion,
+)
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.training.runs import RunEnd
@@ -200,7 +206,7 @@ NONSENSE: dict[str, dict[str, object]] = {
 def test_each_question_is_registered_once_and_found_by_its_task() -> None:
     asked = {
         kind
-        for kind in vars(reading).values()
+        for kind in vars(reader_questions).values()
         if isinstance(kind, type)
         and issubclass(kind, Question)
         and kind.model_fields["task"].default
@@ -220,7 +226,7 @@ def _subclasses(kind: type[Question[Any]]) -> Iterator[type[Question[Any]]]:
 
 @each_row("kind", KINDS)
 def test_nonsense_is_an_answer_to_no_question(kind: type[Question[Any]]) -> None:
-    version = {"schema_version": reading.ANSWER_SCHEMA}
+    version = {"schema_version": reader_questions.ANSWER_SCHEMA}
     for name, nonsense in NONSENSE.items():
         written = json.dumps(version | nonsense).encode()
         with reader(Answering(written)) as asked, pytest.raises(EvidenceError) as caught:

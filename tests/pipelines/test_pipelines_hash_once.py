@@ -20,8 +20,8 @@ from gate.isolation.stop_signals import StopSignals
 from gate.package.archive import read_archive
 from gate.package.members import write_package
 from gate.pipelines.case import Gated
-from gate.pipelines.reader import read_question
-from gate.pipelines.reading import Question, RunQuestion
+from gate.pipelines.confined_reader import read_question
+from gate.pipelines.reader_questions import Question, RunQuestion
 from gate.training.runs import FIRST_STRICT
 
 STATE = "strict-1/state.safetensors"

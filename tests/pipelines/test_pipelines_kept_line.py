@@ -15,7 +15,7 @@ from gate.errors import CancelledError, EvidenceError, GateError, SettingsError
 from gate.fleet.store import HistoryStore
 from gate.package.secrets import InputSecrets
 from gate.pipelines.delivery import DeliveredVerdict, run_and_deliver
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.verdict import Outcome
 
 

@@ -15,7 +15,7 @@ from gate.comparison.measurements import Closeness
 from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import AskedRanks, Priced, measure_cost, measure_noise
 from gate.pipelines.prepared import prepare
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.settings.knobs import PricedKnob, strict_knobs
 
 pytestmark = [

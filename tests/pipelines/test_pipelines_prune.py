@@ -19,7 +19,7 @@ from gate.fleet.stores import FolderStore, append, compact
 from gate.pipelines.fleet import FleetCall, local_folder
 from gate.pipelines.prune import Pruned, prune
 from gate.system.files.files import LocalFiles
-from gate.verdict.history import HistoryLine, RollbackLine, line_bytes
+from gate.verdict.history_lines import HistoryLine, RollbackLine, line_bytes
 from gate.verdict.verdict import Outcome
 
 FILES = LocalFiles()

@@ -12,7 +12,7 @@ from played_training import SCRIPT, Project
 
 from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
 from gate.pipelines.prepared import prepare
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.training.plan import plan_gate
 from gate.training.runs import RunMode
 

@@ -13,7 +13,7 @@ from played_training import SCRIPT, Project
 
 from gate.errors import RunError
 from gate.pipelines.prepared import prepare
-from gate.pipelines.runs import Trainings
+from gate.pipelines.trainings import Trainings
 from gate.system.machine import Room
 from gate.training.plan import plan_gate
 from gate.training.runs import RunRecord

@@ -12,8 +12,8 @@ from report_outcomes import REQUEST
 
 from gate.isolation.stop_signals import StopSignals
 from gate.package.secrets import FileSecrets
+from gate.pipelines.call_setup import build_adapters
 from gate.pipelines.delivery import with_secrets_closed
-from gate.pipelines.entry import build_adapters
 from gate.settings.delivery_sections import PublishSettings
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles

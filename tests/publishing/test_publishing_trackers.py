@@ -18,7 +18,7 @@ OWN = {
     "text/trackers.py",
     "settings/delivery_sections.py",
     "settings/reach.py",
-    "pipelines/entry.py",
+    "pipelines/call_setup.py",
     "publishing/tracked.py",
 }
 

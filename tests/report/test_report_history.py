@@ -13,7 +13,7 @@ from gate.report.comment import comment_text, summary_text
 from gate.report.entry_words import history_row
 from gate.report.page.page import page_html
 from gate.report.runner_files import badge_json
-from gate.verdict.history import HistoryLine, read_history, with_line
+from gate.verdict.history_lines import HistoryLine, read_history, with_line
 from gate.verdict.verdict import Outcome, Verdict
 
 NOW = "2026-03-20T12:00:00+00:00"

@@ -31,7 +31,7 @@ from gate.errors import ExitCode
 from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.entry import build_adapters
+from gate.pipelines.call_setup import build_adapters
 from gate.report.lead import MOST_WORDS
 from gate.settings.gate_settings import GateSettings
 from gate.system.clock import SystemClock

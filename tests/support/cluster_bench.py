@@ -12,8 +12,8 @@ from played_training import WITH_RANKS, Project
 
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.call_setup import build_adapters
 from gate.pipelines.case import Gated
-from gate.pipelines.entry import build_adapters
 from gate.system.console import QuietProgress
 
 SECRET = "a-token-of-the-gate"

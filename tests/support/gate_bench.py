@@ -15,8 +15,8 @@ from scenes import baseline_of
 from gate.baseline.folder import write_entries
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.call_setup import LocalCall, build_adapters, local_request
 from gate.pipelines.case import Gated
-from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.pipelines.gate import gate, record_baseline
 from gate.pipelines.snapshots import lines_of_the_change
 from gate.system.console import QuietProgress

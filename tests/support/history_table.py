@@ -10,7 +10,7 @@ from gate.fleet.reading import Reading
 from gate.fleet.stores import BATCH, FolderStore
 from gate.settings.slo import Indicator, SloSettings
 from gate.text.digests import sha256_hex
-from gate.verdict.history import HistoryLine, RollbackLine, line_bytes
+from gate.verdict.history_lines import HistoryLine, RollbackLine, line_bytes
 from gate.verdict.verdict import FailureMode, Outcome
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from gate.isolation.process_request import AnsweringProcess as ProcessPort
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import Answer, Question
+from gate.pipelines.reader_questions import Answer, Question
 from gate.system.console import Progress, QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.text.json_text import PACKED

@@ -20,7 +20,7 @@ from gate.system.gate_names import (
     output_folder,
     status_context,
 )
-from gate.verdict.history import badge_file, history_file
+from gate.verdict.history_lines import badge_file, history_file
 
 IDS = st.just("default") | st.from_regex(GATE_ID, fullmatch=True)
 PATHS = st.lists(

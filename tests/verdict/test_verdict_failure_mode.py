@@ -18,7 +18,7 @@ from gate.errors import RunError
 from gate.text.json_text import canonical_sha256
 from gate.verdict.assemble import error_verdict
 from gate.verdict.failure_mode import BY_CLASS, failure_mode, runbook, with_failure_mode
-from gate.verdict.history import History, HistoryLine
+from gate.verdict.history_lines import History, HistoryLine
 from gate.verdict.override_findings import ENTROPY_DRAWN
 from gate.verdict.verdict import Answer, FailureMode, Finding, Outcome, Severity, Verdict
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import DocumentError
-from gate.verdict.history import (
+from gate.verdict.history_lines import (
     MAX_HISTORY_BYTES,
     MAX_HISTORY_LINE_BYTES,
     MAX_HISTORY_LINES,

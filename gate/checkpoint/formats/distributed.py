@@ -37,7 +37,7 @@ from gate.checkpoint.pickle.calls import (
     StateError,
     fault,
 )
-from gate.checkpoint.pickle.machine import Machine
+from gate.checkpoint.pickle.pickle_machine import Machine
 from gate.checkpoint.pickle.reached import PLAIN_MODULES
 from gate.checkpoint.pickle.reader import whole_pickle
 from gate.checkpoint.state_tree import MAX_VISITS, below, text_part

@@ -18,7 +18,7 @@ from gate.checkpoint.formats.tensor_sources import tensor_source
 from gate.checkpoint.formats.zip_archives import ZipRecord
 from gate.checkpoint.leaves import ELEMENT_BYTES, Leaf, StateContent, TensorSource
 from gate.checkpoint.pickle.calls import MapNode, StateError, StorageNode, TensorNode, fault
-from gate.checkpoint.pickle.machine import Machine
+from gate.checkpoint.pickle.pickle_machine import Machine
 from gate.checkpoint.pickle.reader import (
     MAX_PICKLE_BYTES,
     interpret,

@@ -22,7 +22,7 @@ from gate.checkpoint.pickle.calls import (
     left_out_of,
     opaque_call,
 )
-from gate.checkpoint.pickle.machine import CONTAINERS_EACH, MAX_CONTAINERS, Machine
+from gate.checkpoint.pickle.pickle_machine import CONTAINERS_EACH, MAX_CONTAINERS, Machine
 from gate.checkpoint.pickle.reached import check_reached
 from gate.checkpoint.pickle.tensor_nodes import NUMPY_CALLS, SPECIAL_CALLS, ArrayNode, DtypeNode
 from gate.checkpoint.pickle.tensor_runs import tensor_run

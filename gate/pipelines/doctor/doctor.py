@@ -26,6 +26,7 @@ from gate.errors import (
 from gate.isolation.confined_look import read_apart
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.call_setup import parse_settings_apart
 from gate.pipelines.committed_policy import policy_hint, policy_sentence, uncommitted_policy
 from gate.pipelines.doctor.commit_checks import (
     NO_POLICY,
@@ -64,7 +65,6 @@ from gate.pipelines.doctor.preconditions import (
     failed_check,
     ignored_read,
 )
-from gate.pipelines.entry import parse_settings_apart
 from gate.pipelines.policy_files import baseline_below
 from gate.pipelines.settings_file import find_config, settings_bytes
 from gate.pipelines.snapshots import held_out

@@ -10,7 +10,7 @@ from gate.comparison.studies import MetricCurve, StudyArm, StudyDocument, StudyK
 from gate.report.page import curves
 from gate.report.page.curves import Chart, Line, Scale, Tick, axis_number, chart, ticks
 from gate.report.page.templates import template
-from gate.report.studies import (
+from gate.report.study_sections import (
     spread_words,
     study_facts,
     study_headline,

@@ -45,14 +45,14 @@ from gate.evidence.run_evidence import MAX_DISTANCES, MAX_NOT_FINITE, StateDista
 from gate.evidence.saved_state import ReadState, captured_state, open_captured, saved_state
 from gate.evidence.trace import Traces
 from gate.isolation.answering_server import serve
-from gate.pipelines import reading
+from gate.pipelines import reader_questions
 from gate.pipelines.policy_changes import (
     baseline_changes,
     key_changes,
     root_changes,
     settings_changes,
 )
-from gate.pipelines.reading import MAX_TEXT, Answer, Question, ReadingAnswer, ReadingFault
+from gate.pipelines.reader_questions import MAX_TEXT, Answer, Question, ReadingAnswer, ReadingFault
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
 from gate.settings.policy_change import PolicyChange
@@ -63,7 +63,7 @@ from gate.text.documents import read_document
 from gate.text.json_text import PACKED
 from gate.text.strict_json import parse_json
 from gate.training.runs import RunEnd
-from gate.verdict.history import read_history
+from gate.verdict.history_lines import read_history
 
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
@@ -133,7 +133,7 @@ def answer_question(question: Question[Answer]) -> ReadingAnswer[Answer]:
         return form.model_validate({"result": answers})
 
 
-def _run(question: reading.RunQuestion) -> reading.RunAnswer:
+def _run(question: reader_questions.RunQuestion) -> reader_questions.RunAnswer:
     evidence = collect_run(
         FILES,
         question.run,
@@ -146,10 +146,10 @@ def _run(question: reading.RunQuestion) -> reading.RunAnswer:
         taken=question.taken,
     )
     end = read_end(FILES, question.out, find_processes(FILES, question.out))
-    return reading.RunAnswer(evidence=evidence, end=end)
+    return reader_questions.RunAnswer(evidence=evidence, end=end)
 
 
-def _nodes(question: reading.NodesQuestion) -> reading.NodesAnswer:
+def _nodes(question: reader_questions.NodesQuestion) -> reader_questions.NodesAnswer:
     """Read the report of every node.
 
     `NodesQuestion.fits` refuses a report about another run.
@@ -161,45 +161,46 @@ def _nodes(question: reading.NodesQuestion) -> reading.NodesAnswer:
         with open_untrusted(FILES, path, shown, max_bytes=MAX_REPORT_BYTES) as opened:
             data = opened.read_at(0, opened.size_bytes)
             reports.append(read_document(NodeReport, data, shown, max_bytes=MAX_REPORT_BYTES))
-    return reading.NodesAnswer(reports=tuple(reports))
+    return reader_questions.NodesAnswer(reports=tuple(reports))
 
 
-def _refusals(question: reading.RefusalsQuestion) -> tuple[Refusal, ...]:
+def _refusals(question: reader_questions.RefusalsQuestion) -> tuple[Refusal, ...]:
     out = question.out
     return read_operator_audit(FILES, out, find_processes(FILES, out)).refused
 
 
-def _end(question: reading.EndQuestion) -> RunEnd:
+def _end(question: reader_questions.EndQuestion) -> RunEnd:
     return read_end(FILES, question.out, find_processes(FILES, question.out))
 
 
-def _traces(question: reading.TracesQuestion) -> Traces:
+def _traces(question: reader_questions.TracesQuestion) -> Traces:
     return read_traces(FILES, question.out)
 
 
-def _checkpoint(question: reading.CheckpointQuestion) -> CheckpointLook:
+def _checkpoint(question: reader_questions.CheckpointQuestion) -> CheckpointLook:
     return look_at_checkpoint(FILES, question.out, question.tree, question.place, question.whole)
 
 
-def _state(question: reading.StateQuestion) -> reading.StateAnswer:
+def _state(question: reader_questions.StateQuestion) -> reader_questions.StateAnswer:
     return _leaves(captured_state(FILES, question.path, rank=0))
 
 
-def _saved(question: reading.SavedQuestion) -> reading.StateAnswer:
+def _saved(question: reader_questions.SavedQuestion) -> reader_questions.StateAnswer:
     return _leaves(saved_state(FILES, question.path, question.shown, question.train))
 
 
-def _leaves(state: ReadState) -> reading.StateAnswer:
-    return reading.StateAnswer(
+def _leaves(state: ReadState) -> reader_questions.StateAnswer:
+    return reader_questions.StateAnswer(
         leaves=tuple(
-            reading.ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in state.leaves
+            reader_questions.ReadLeaf(name=leaf.path, sha256=leaf.digest.hex())
+            for leaf in state.leaves
         ),
         # the answer's length is limited, so names beyond the limit are dropped
         not_finite=tuple(leaf.path for leaf in state.not_finite[:MAX_NOT_FINITE]),
     )
 
 
-def _distance(question: reading.DistanceQuestion) -> StateDistance:
+def _distance(question: reader_questions.DistanceQuestion) -> StateDistance:
     with (
         open_captured(FILES, question.first) as left,
         open_captured(FILES, question.second) as right,
@@ -229,7 +230,7 @@ def _tensor_distances(difference: StateDifference) -> Iterator[TensorDistance]:
             )
 
 
-def _weights(question: reading.WeightsQuestion) -> WeightDistance:
+def _weights(question: reader_questions.WeightsQuestion) -> WeightDistance:
     with (
         open_captured(FILES, question.first) as left,
         open_captured(FILES, question.second) as right,
@@ -241,24 +242,24 @@ def _threads() -> int:
     return min(COMPARING_THREADS, available_threads())
 
 
-def _reduction(question: reading.ReductionQuestion) -> ReductionSpread | None:
+def _reduction(question: reader_questions.ReductionQuestion) -> ReductionSpread | None:
     with open_captured(FILES, question.first) as gradients:
         return reduction_spread(gradient_tensors(gradients))
 
 
-def _all_reduce(question: reading.AllReduceQuestion) -> AllReduceSpread:
+def _all_reduce(question: reader_questions.AllReduceQuestion) -> AllReduceSpread:
     # the ranks wrote the file, so it is as untrusted as a training's
     path = question.out / ALL_REDUCE_FILE
     data = FILES.read_bytes(path, max_bytes=MAX_ALL_REDUCE_BYTES)
     return read_document(AllReduceSpread, data, ALL_REDUCE_FILE)
 
 
-def _settings(question: reading.SettingsQuestion) -> GateSettings:
+def _settings(question: reader_questions.SettingsQuestion) -> GateSettings:
     data = FILES.read_bytes(question.path, max_bytes=MAX_HEAD_BYTES)
     return parse_settings(data, question.shown)
 
 
-def _baseline(question: reading.BaselineQuestion) -> Baseline:
+def _baseline(question: reader_questions.BaselineQuestion) -> Baseline:
     baseline = read_entries(files_in(FILES, question.path, question.shown), question.shown)
     # the gate asks only about a folder that contains entries
     if baseline is None:
@@ -266,12 +267,12 @@ def _baseline(question: reading.BaselineQuestion) -> Baseline:
     return baseline
 
 
-def _entry(question: reading.EntryQuestion) -> BaselineEntry:
+def _entry(question: reader_questions.EntryQuestion) -> BaselineEntry:
     data = FILES.read_bytes(question.path, max_bytes=MAX_ENTRY_BYTES)
     return read_entry(data, question.shown)
 
 
-def _archived_entry(question: reading.ArchivedEntryQuestion) -> BaselineEntry:
+def _archived_entry(question: reader_questions.ArchivedEntryQuestion) -> BaselineEntry:
     data = zip_member(
         question.path,
         PROPOSED_BASELINE,
@@ -282,13 +283,13 @@ def _archived_entry(question: reading.ArchivedEntryQuestion) -> BaselineEntry:
     return read_entry(data, f"{question.shown}: {PROPOSED_BASELINE}")
 
 
-def _history(question: reading.HistoryQuestion) -> reading.HistoryAnswer:
+def _history(question: reader_questions.HistoryQuestion) -> reader_questions.HistoryAnswer:
     data = FILES.read_bytes(question.path, max_bytes=MAX_HEAD_BYTES)
     history = read_history(data, question.shown)
-    return reading.HistoryAnswer(lines=history.lines, problem=history.problem[:MAX_TEXT])
+    return reader_questions.HistoryAnswer(lines=history.lines, problem=history.problem[:MAX_TEXT])
 
 
-def _pinned(question: reading.PinnedPackagesQuestion) -> PinnedPackages:
+def _pinned(question: reader_questions.PinnedPackagesQuestion) -> PinnedPackages:
     data = FILES.read_bytes(question.path, max_bytes=MAX_REQUIREMENTS_BYTES)
     return read_pinned(question.shown, data)
 
@@ -297,7 +298,8 @@ Changes = tuple[PolicyChange, ...]
 
 
 def _file_changes(
-    compare: Callable[[str, bytes | None, bytes | None], Changes], question: reading.ChangesQuestion
+    compare: Callable[[str, bytes | None, bytes | None], Changes],
+    question: reader_questions.ChangesQuestion,
 ) -> Changes:
     """Compare a policy file of a pull request's head with the base's."""
     before, after = (
@@ -307,7 +309,7 @@ def _file_changes(
     return compare(question.shown, before, after)
 
 
-def _baseline_changes(question: reading.BaselineChangesQuestion) -> Changes:
+def _baseline_changes(question: reader_questions.BaselineChangesQuestion) -> Changes:
     before, after = (
         files_in(FILES, path, question.shown) if path else None
         for path in (question.before, question.after)
@@ -315,14 +317,14 @@ def _baseline_changes(question: reading.BaselineChangesQuestion) -> Changes:
     return baseline_changes(question.shown, before or {}, after or {})
 
 
-def _locks(question: reading.LocksQuestion) -> Locks:
+def _locks(question: reader_questions.LocksQuestion) -> Locks:
     return tuple(
         read_lock(name, FILES.read_bytes(path, max_bytes=MAX_LOCK_BYTES))
         for name, path in sorted(question.copies.items())
     )
 
 
-def _data_pointers(question: reading.DataPointersQuestion) -> DataPointers:
+def _data_pointers(question: reader_questions.DataPointersQuestion) -> DataPointers:
     return read_pointers(
         question.files,
         lambda file: FILES.read_bytes(
@@ -331,7 +333,9 @@ def _data_pointers(question: reading.DataPointersQuestion) -> DataPointers:
     )
 
 
-def _data_statistics(question: reading.DataStatisticsQuestion) -> tuple[DataStatistics, ...]:
+def _data_statistics(
+    question: reader_questions.DataStatisticsQuestion,
+) -> tuple[DataStatistics, ...]:
     shown = question.shown or question.path.name
     # bounded in size and time, because the data may be large and anyone's
     return data_statistics(
@@ -339,7 +343,7 @@ def _data_statistics(question: reading.DataStatisticsQuestion) -> tuple[DataStat
     )
 
 
-def _data_difference(question: reading.DataDifferenceQuestion) -> str:
+def _data_difference(question: reader_questions.DataDifferenceQuestion) -> str:
     return first_difference(FILES, question.first, question.second)[:MAX_TEXT]
 
 
@@ -347,32 +351,34 @@ def _data_difference(question: reading.DataDifferenceQuestion) -> str:
 READERS: Mapping[type[Question[Any]], Callable[[Any], Any]] = MappingProxyType(
     dict(
         (
-            reading.RunQuestion.read_by(_run),
-            reading.NodesQuestion.read_by(_nodes),
-            reading.RefusalsQuestion.read_by(_refusals),
-            reading.EndQuestion.read_by(_end),
-            reading.TracesQuestion.read_by(_traces),
-            reading.CheckpointQuestion.read_by(_checkpoint),
-            reading.StateQuestion.read_by(_state),
-            reading.SavedQuestion.read_by(_saved),
-            reading.DistanceQuestion.read_by(_distance),
-            reading.WeightsQuestion.read_by(_weights),
-            reading.ReductionQuestion.read_by(_reduction),
-            reading.AllReduceQuestion.read_by(_all_reduce),
-            reading.SettingsQuestion.read_by(_settings),
-            reading.BaselineQuestion.read_by(_baseline),
-            reading.EntryQuestion.read_by(_entry),
-            reading.ArchivedEntryQuestion.read_by(_archived_entry),
-            reading.HistoryQuestion.read_by(_history),
-            reading.PinnedPackagesQuestion.read_by(_pinned),
-            reading.SettingsChangesQuestion.read_by(partial(_file_changes, settings_changes)),
-            reading.BaselineChangesQuestion.read_by(_baseline_changes),
-            reading.KeyChangesQuestion.read_by(partial(_file_changes, key_changes)),
-            reading.RootChangesQuestion.read_by(partial(_file_changes, root_changes)),
-            reading.LocksQuestion.read_by(_locks),
-            reading.DataPointersQuestion.read_by(_data_pointers),
-            reading.DataStatisticsQuestion.read_by(_data_statistics),
-            reading.DataDifferenceQuestion.read_by(_data_difference),
+            reader_questions.RunQuestion.read_by(_run),
+            reader_questions.NodesQuestion.read_by(_nodes),
+            reader_questions.RefusalsQuestion.read_by(_refusals),
+            reader_questions.EndQuestion.read_by(_end),
+            reader_questions.TracesQuestion.read_by(_traces),
+            reader_questions.CheckpointQuestion.read_by(_checkpoint),
+            reader_questions.StateQuestion.read_by(_state),
+            reader_questions.SavedQuestion.read_by(_saved),
+            reader_questions.DistanceQuestion.read_by(_distance),
+            reader_questions.WeightsQuestion.read_by(_weights),
+            reader_questions.ReductionQuestion.read_by(_reduction),
+            reader_questions.AllReduceQuestion.read_by(_all_reduce),
+            reader_questions.SettingsQuestion.read_by(_settings),
+            reader_questions.BaselineQuestion.read_by(_baseline),
+            reader_questions.EntryQuestion.read_by(_entry),
+            reader_questions.ArchivedEntryQuestion.read_by(_archived_entry),
+            reader_questions.HistoryQuestion.read_by(_history),
+            reader_questions.PinnedPackagesQuestion.read_by(_pinned),
+            reader_questions.SettingsChangesQuestion.read_by(
+                partial(_file_changes, settings_changes)
+            ),
+            reader_questions.BaselineChangesQuestion.read_by(_baseline_changes),
+            reader_questions.KeyChangesQuestion.read_by(partial(_file_changes, key_changes)),
+            reader_questions.RootChangesQuestion.read_by(partial(_file_changes, root_changes)),
+            reader_questions.LocksQuestion.read_by(_locks),
+            reader_questions.DataPointersQuestion.read_by(_data_pointers),
+            reader_questions.DataStatisticsQuestion.read_by(_data_statistics),
+            reader_questions.DataDifferenceQuestion.read_by(_data_difference),
         )
     )
 )

@@ -29,9 +29,9 @@ from gate.errors import DocumentError, EvidenceError, SettingsError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import read_apart
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.all_reduce import refuse_nodes
 from gate.pipelines.prepared import prepare
-from gate.pipelines.runs import Trainings
+from gate.pipelines.real_all_reduce import refuse_nodes
+from gate.pipelines.trainings import Trainings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import SEEDS_END, VARIANT_NAME
 from gate.settings.load import training_digest

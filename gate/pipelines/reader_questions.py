@@ -1,7 +1,7 @@
 """The questions that the gate asks the confined reader, each with the type of its answer.
 
 They are not beside the readers because the gate's process imports them, and it must not import a
-parser. `gate.pipelines.reader.READERS` maps each question to the function that answers it.
+parser. `gate.pipelines.confined_reader.READERS` maps each question to the function that answers it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gate.settings.gate_settings import GateSettings, TrainSettings
 from gate.settings.policy_change import PolicyChange
 from gate.text.document import Document
 from gate.training.runs import RunEnd, RunRecord
-from gate.verdict.history import MAX_HISTORY_LINES, HistoryLine
+from gate.verdict.history_lines import MAX_HISTORY_LINES, HistoryLine
 
 QUESTION_SCHEMA: Final = "repro-gate.reading-question/1"
 ANSWER_SCHEMA: Final = "repro-gate.reading-answer/1"

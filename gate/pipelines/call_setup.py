@@ -39,7 +39,7 @@ from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
 from gate.training.child_environment import path_with_interpreter
 from gate.training.isolating import Isolating
-from gate.verdict.history import HistoryLine
+from gate.verdict.history_lines import HistoryLine
 from gate.verdict.request import GateRequest
 
 # folders of programs for the training alone: the locked packages of the commit under test and, in

@@ -43,7 +43,7 @@ from gate.isolation.process_request import ClusterStep, ProcessRequest, ProcessR
 from gate.pipelines.cluster_runs import as_its_task_ended, gather, with_node_at_fault, with_nodes
 from gate.pipelines.environments import GpuSearch
 from gate.pipelines.prepared import Prepared
-from gate.pipelines.reading import (
+from gate.pipelines.reader_questions import (
     CheckpointQuestion,
     EndQuestion,
     ReductionQuestion,

@@ -11,8 +11,8 @@ from typing import Final
 
 from gate.comparison.measurements import AllReduceSpread
 from gate.errors import SettingsError
-from gate.pipelines.reading import AllReduceQuestion
-from gate.pipelines.runs import Trainings
+from gate.pipelines.reader_questions import AllReduceQuestion
+from gate.pipelines.trainings import Trainings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import SEEDS_END
 from gate.training.launch import run_folders
