@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from gate.comparison.differences import Comparison, Event, EventKind
+from gate.comparison.differences import Comparison, Event, EventKind, WorkKind
 from gate.data.declared import data_names, entries_for
 from gate.diagnosis.causes import (
     DRIFT,
@@ -257,7 +257,9 @@ def _diagnosis(
         work=tuple(
             ChangedNumber(before=str(change.before), after=str(change.after))
             for change in comparison.work
-            if first.kind in OF_THE_RUN and change.step == first.step and change.every
+            if first.kind in OF_THE_RUN
+            and change.step == first.step
+            and (change.every or change.kind is WorkKind.TURNS)
         ),
         ranks=comparison.first_ranks,
     )

@@ -163,14 +163,15 @@ def shown_change(
     # A known line acts by itself, whatever file was read. The call at which two traces diverge does
     # not.
     beside = [] if diagnosis.likely else list(dict.fromkeys((*unseen, *data, *elsewhere)))
+    able = [hunk for hunk in change.hunks if can_matter(hunk.file)]
+    work = _first(HowKnown.FITS, with_numbers(able, diagnosis.work))
+    if drift and work is not None and not diagnosis.likely:
+        return work
     if not drift or (named and not beside):
         return _with_move(_first(HowKnown.NAMED, named), change)
     ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis, change)]
     settings = () if named else diagnosis.optimizer_settings
     fitting = _first(HowKnown.FITS, fitting_hunks(change, settings))
-    if fitting is None:
-        able = [hunk for hunk in change.hunks if can_matter(hunk.file)]
-        fitting = _first(HowKnown.FITS, with_numbers(able, diagnosis.work))
     if fitting is None and any(setting.scheduled for setting in settings):
         fitting = _first(HowKnown.SCHEDULE, _named(change, schedules, folder))
     if fitting is None and not named:
@@ -467,11 +468,12 @@ def _first(how: HowKnown, hunks: list[ChangedLines]) -> ShownChange | None:
 def _places(diagnosis: Diagnosis) -> Iterator[CodePlace | None]:
     """Yield the first named line and its callers; else the call at which two traces diverge.
 
-    A call that only shows work done elsewhere proves nothing about its own line. It uses an earlier
-    value, or a setting of the optimizer.
+    A call that only shows work done elsewhere proves nothing about its own line: it uses an earlier
+    value or a setting of the optimizer, or its optimizer's turn comes at another time.
     """
     trace = diagnosis.trace
-    elsewhere = bool(diagnosis.optimizer_settings) or (trace is not None and trace.only_uses)
+    elsewhere = bool(diagnosis.optimizer_settings) or diagnosis.kind is EventKind.TURNS
+    elsewhere = elsewhere or (trace is not None and trace.only_uses)
     if diagnosis.likely:
         yield from diagnosis.likely[0].code_places
     elif trace is not None and trace.names_a_call and not elsewhere:

@@ -34,6 +34,7 @@ CAPTIONS: Final = {
     HowKnown.EITHER_OF_ALL: "All that this pull request changes; either may be the cause:",
     HowKnown.RAN: "The nearest changed line that ran before the difference:",
 }
+NO_TIME: Final = "for lack of time (diagnosis.budget_seconds)"
 CANDIDATES: Final = "Changed lines that ran before the difference:"
 
 
@@ -238,7 +239,8 @@ def _with(trial: TriedSetting) -> str:
 def _none(tried: TriedSettings) -> str:
     compared = [trial for trial in tried.tried if trial.agree is not None]
     if not compared:
-        return "No setting could be tried."
+        late = bool(tried.untried) and not tried.tried
+        return f"No setting was tried, {NO_TIME}." if late else "No setting could be tried."
     # A few runs may agree by chance. Such settings are only listed in the table.
     helps = any(trial.helps for trial in compared)
     sure = " for certain" if helps else ""
@@ -252,10 +254,10 @@ def _none(tried: TriedSettings) -> str:
 
 def _untried(tried: TriedSettings) -> str:
     left = len(tried.untried)
-    if not left:
+    if not left or not tried.tried:
         return ""
     settings = f"{left} more settings were" if left > 1 else "1 more setting was"
-    return f" {settings} not tried, for lack of time (diagnosis.budget_seconds)."
+    return f" {settings} not tried, {NO_TIME}."
 
 
 def _price(trial: TriedSetting) -> str:

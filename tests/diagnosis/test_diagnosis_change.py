@@ -396,6 +396,13 @@ def test_the_line_with_the_numbers_of_samples_fits_another_size_of_a_batch() -> 
     batch = hunk("run.sh", 4, 'export BATCH="${BATCH:-8}"', 'export BATCH="${BATCH:-16}"')
     work = (ChangedNumber(before="8", after="16"),)
     assert found(RATE, batch, LOSS, work=work) == ShownChange(how=HowKnown.FITS, hunks=(batch,))
+    # a call that comes earlier now is no cause of that
+    call = TraceFinding(claim=Claim.CODE_PATH, sentence="", call=1, file="loss.py", line=5)
+    trace, turns = call.model_copy(update={"changed": (LOSS, batch)}), EventKind.TURNS
+    shown = found(LOSS, batch, RATE, work=work, kind=turns, trace=trace)
+    assert shown == ShownChange(how=HowKnown.FITS, hunks=(batch,))
+    shown = found(LOSS, batch, RATE, kind=turns, trace=trace)
+    assert shown == ShownChange(how=HowKnown.RAN, hunks=(LOSS, batch))
     again = hunk("train.py", 20, "workers = 8", "workers = 16")
     assert found(RATE, batch, again, work=work) is None
 

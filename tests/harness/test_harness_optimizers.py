@@ -102,6 +102,23 @@ for step in range(5):
     optimizer.step()
 """
 
+# One fold after the other, each with a closure; only the values tell the models apart.
+FOLDS = """
+import torch
+for start in (3.0, 1.0, 2.0):
+    weight = torch.nn.Parameter(torch.full((2,), start))
+    optimizer = torch.optim.LBFGS([weight], lr=0.01, max_iter=2)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = weight.pow(4).sum()
+        loss.backward()
+        return loss
+
+    for step in range(2):
+        optimizer.step(closure)
+"""
+
 
 @pytest.fixture(scope="module")
 def makes(harness: Harness) -> Outcome:
@@ -165,3 +182,7 @@ def test_a_backward_pass_that_failed_has_no_loss(harness: Harness) -> None:
     lines = outcome.lines("steps")
     assert [line["loss"]["hex"] for line in lines] == outcome.stdout.split()
     assert [line["backwards"] for line in lines] == [1, 1, 1]
+
+
+def test_optimizers_with_closures_keep_the_order_in_which_they_train(harness: Harness) -> None:
+    assert harness.run(FOLDS).document("summary")["optimizer_numbers"] == [0, 1, 2]

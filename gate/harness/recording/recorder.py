@@ -87,6 +87,7 @@ class Recorder:
         self._gradients = ReturnedGradients(problems, self._clock)
         self.order = TensorOrder()
         self._burst = 0
+        self._passed = False
         self._module_keys: list[SortKey] = []
         self._optimizer_keys: list[SortKey] = []
         self._step_counts: list[int] = []
@@ -122,6 +123,7 @@ class Recorder:
         """
         begun = self._clock.mark()
         self._backwards += 1
+        self._passed = True
         self._remember(self._losses, unscaled(loss))
         self._clock.spent_since(begun)
         # a backward pass inside another, as of reentrant checkpointing: the outer one goes on
@@ -139,6 +141,7 @@ class Recorder:
 
         Beside a backward pass such gradients serve something else, for example a gradient penalty.
         """
+        self._passed = True
         self._remember(self._derived, unscaled(loss))
 
     def _remember(self, losses: list[torch.Tensor | None], loss: torch.Tensor) -> None:
@@ -281,9 +284,10 @@ class Recorder:
         self._clock.follow(cuda.devices_of(optimized_parameters(optimizer)))
         if self._clock.devices:
             self._schedule.leave_steps_alone()
-        # a backward pass in between starts a new burst: only within a burst may a set have decided
-        # the order
-        self._burst += bool(self._backwards or self._derived)
+        # A backward pass in between starts a new burst: only within a burst may a set have decided
+        # the order. A closure runs its passes inside the step of an earlier optimizer.
+        self._burst += self._passed
+        self._passed = False
         with self._problems.noting("looking for the model"):
             self._find_modules(optimizer)
         key = SortKey(self._burst, "", "")
