@@ -72,10 +72,13 @@ def local_call(
     *,
     base: str = "",
     commit: str = "",
-    allow_dirty: bool = False,
+    allow_dirty: bool | None = None,
     sign: SigningMethod = SigningMethod.KEY,
 ) -> LocalCall:
-    """Return the call that the options describe, made from the current folder."""
+    """Return the call that the options describe, made from the current folder.
+
+    `allow_dirty` is None for a verb without that option.
+    """
     return LocalCall(
         config=config,
         start=Path.cwd(),

@@ -177,7 +177,7 @@ class LocalCall:
     out: Path
     base: str
     commit: str
-    allow_dirty: bool
+    allow_dirty: bool | None
     sign: SigningMethod = SigningMethod.KEY
 
 

@@ -46,7 +46,8 @@ def with_policy_checked(request: GateRequest, adapters: Adapters) -> GateRequest
     git, policy = adapters.git, policy_of(request.settings, request.project, request.config_name)
     changed = git.changed_files() if request.commit is None else ()
     if changed and not request.allow_dirty:
-        raise uncommitted_fault(uncommitted(changed, git.untracked(), policy))
+        seen = uncommitted(changed, git.untracked(), policy)
+        raise uncommitted_fault(seen, may_allow=request.allow_dirty is not None)
     # a call on a runner has read its settings from the commit already
     asked = policy if request.settings_from == "work tree" else replace(policy, settings="")
     differing = uncommitted_policy(request.top, asked, git, adapters.files, request.commit)

@@ -180,7 +180,8 @@ def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
     changed = git.changed_files()
     if changed and not request.allow_dirty:
         policy = policy_of(request.settings, request.project, request.config_name)
-        raise uncommitted_fault(uncommitted(changed, git.untracked(), policy))
+        seen = uncommitted(changed, git.untracked(), policy)
+        raise uncommitted_fault(seen, may_allow=request.allow_dirty is not None)
     return tuple(sorted({*changed, *request.uncommitted_policy}))
 
 

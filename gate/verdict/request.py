@@ -25,8 +25,8 @@ class GateRequest:
     to protect against. Settings and baseline then come from it. `base_branch` is the branch that
     the change is merged into, if the event names one. `project` is the folder of `repro-gate.yml`
     relative to the repository's root (POSIX, `.` for the root itself). `environment_change` is how
-    the change moves the environment. `uncommitted_policy` are policy files that no commit contains
-    in this form.
+    the change moves the environment. `allow_dirty` is None for a call without that option.
+    `uncommitted_policy` are policy files that no commit contains in this form.
 
     Call: `repeats` is the number of strict runs if the caller wants more than the settings.
     `nightly`: the call was not triggered by a pull request, a merge queue or a branch other than
@@ -53,7 +53,7 @@ class GateRequest:
     commit: str | None = None
     base_commit: str | None = None
     base_branch: str = ""
-    allow_dirty: bool = False
+    allow_dirty: bool | None = None
     pull_request: bool = False
     environment_change: BroughtEnvironment = NOTHING_BROUGHT
     policy_changes: tuple[PolicyChange, ...] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import Ended, Run, record
 from data_training import LOSSES, PREPARE, READS, UNSEEDED
+from each_row import each_row
 from played_training import Project
 
 PACKAGE = "repro-gate-out/package.tar"
@@ -143,3 +144,25 @@ def test_verify_and_rollback_say_alike_what_a_pass_was_judged_for(
         ("rollback", "--packages", "../sealed", *trust),
     ):
         assert f" judged for a base commit, at {base}" in words(run(*verb)), verb
+
+
+VERBS = (
+    "gate",
+    "run",
+    "baseline record",
+    "cost",
+    "noise",
+    "operators",
+    "shake",
+    "seeds",
+)
+
+
+@each_row("verb", VERBS)
+def test_uncommitted_changes_are_answered_with_an_option_that_the_verb_has(
+    project: Project, run: Run, verb: str
+) -> None:
+    project.write("train.py", "changed = True\n")
+    ended = run(*verb.split())
+    assert (ended.code, "error: the work tree has 1 uncommitted change\n" in ended.err) == (2, True)
+    assert ("--allow-dirty" in ended.err) is ("--allow-dirty" in run(*verb.split(), "--help").out)

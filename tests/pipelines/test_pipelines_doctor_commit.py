@@ -19,7 +19,7 @@ NAMES = st.text("abc.", min_size=1, max_size=4)
 
 def test_one_untracked_folder_is_named_and_not_its_files() -> None:
     seen = uncommitted(tuple(f".venv/lib/{number}.py" for number in range(25094)), (".venv/",))
-    assert str(uncommitted_fault(seen)) == (
+    assert str(uncommitted_fault(seen, may_allow=True)) == (
         "uncommitted changes: `.venv/` is untracked (25,094 files)\n"
         "hint: Add `.venv/` to .gitignore and commit that. Or set them aside: `git stash -u`. Or "
         "add --allow-dirty: the verdict lists them, and nothing is sealed."
@@ -37,7 +37,7 @@ def test_a_folder_beside_changes_is_one_line_of_them() -> None:
 
 def test_nothing_new_is_never_told_to_be_ignored() -> None:
     # git goes on to track what it tracks
-    assert str(uncommitted_fault(uncommitted(("train.py",), ()))) == (
+    assert str(uncommitted_fault(uncommitted(("train.py",), ()), may_allow=True)) == (
         "the work tree has 1 uncommitted change\n"
         "  train.py\n"
         "hint: Commit them. Or set them aside: `git stash -u`. Or add --allow-dirty: the verdict "
@@ -71,7 +71,7 @@ POLICY = PolicyPaths(baseline=".repro-gate/baseline", settings="repro-gate.yml",
 def test_what_judges_is_to_be_committed_and_never_ignored_or_put_aside(
     changed: tuple[str, ...], untracked: tuple[str, ...], hint: str
 ) -> None:
-    fault = uncommitted_fault(uncommitted(changed, untracked, POLICY))
+    fault = uncommitted_fault(uncommitted(changed, untracked, POLICY), may_allow=True)
     assert fault.hint.startswith(hint)
     assert "stash" not in fault.hint
 

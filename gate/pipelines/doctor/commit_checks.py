@@ -141,14 +141,14 @@ def _fix_of(
     return command if len(own) == len(changed) else f"{command}. For the rest: {rest}"
 
 
-def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
-    """Return the error of a gate call with uncommitted changes."""
+def uncommitted_fault(seen: Uncommitted, *, may_allow: bool) -> RepositoryError:
+    """Return the error of a call with uncommitted changes; `may_allow`: an option allows them."""
     # stashing would put the new baseline aside, which the user wants judged by
     aside = "" if seen.judges else " Or set them aside: `git stash -u`."
+    allow = " Or add --allow-dirty: the verdict lists them, and nothing is sealed."
     return RepositoryError(
         seen.summary,
-        hint=f"{seen.fix}.{aside} Or add --allow-dirty: the verdict lists them, and nothing is "
-        "sealed.",
+        hint=f"{seen.fix}.{aside}{allow if may_allow else ''}",
         details=seen.entries[:SHOWN_IN_FULL],
     )
 
