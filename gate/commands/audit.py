@@ -66,7 +66,7 @@ def audit_command(
     """Audit the evidence behind a result.
 
     Looks at code, environment, data, configuration, seeds, hardware and seals. Runs nothing of
-    what it looks at. Exit code 1 when one of them fails, else 0: what is unknown fails nothing.
+    what it looks at. Exit code 1 when one of them fails, else 0: an unknown answer is no failure.
 
     Example: repro-gate audit --package repro-gate-out/package.tar
     """

@@ -286,7 +286,7 @@ def record_command(
 ) -> None:
     """Train in strict mode and write the entry.
 
-    Every run has to give one result.
+    All runs must give the same result.
 
     Example: repro-gate baseline record --reason "first baseline"
     """

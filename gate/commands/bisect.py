@@ -41,13 +41,13 @@ SHOWN_FILES: Final = 20
 LABEL_WIDTH: Final = 10
 LIMITS: Final = Limits(deltas=5, rows=24)
 
-Good = Annotated[str, typer.Option("--good", help="A commit whose result is as it should be.")]
-Bad = Annotated[str, typer.Option("--bad", help="A later commit whose result is not.")]
+Good = Annotated[str, typer.Option("--good", help="A commit with the right result.")]
+Bad = Annotated[str, typer.Option("--bad", help="A later commit whose result differs.")]
 FirstParent = Annotated[
     bool, typer.Option("--first-parent", help="Take a merge as one commit: a branch's own line.")
 ]
 Skip = Annotated[
-    list[str] | None, typer.Option("--skip", help="A commit not to be trained; repeatable.")
+    list[str] | None, typer.Option("--skip", help="A commit not to train; repeatable.")
 ]
 Evidence = Annotated[
     list[Path] | None,
@@ -56,11 +56,15 @@ Evidence = Annotated[
 WithinTolerance = Annotated[
     bool,
     typer.Option(
-        "--within-tolerance", help="Count a result within compare.tolerances of the good one as it."
+        "--within-tolerance",
+        help="Treat a result within compare.tolerances of the good one as good.",
     ),
 ]
 Confidence = Annotated[
-    float, typer.Option(help="That no commit is called good by luck, where results differ rarely.")
+    float,
+    typer.Option(
+        help="Confidence that no commit is called good by luck, where results differ rarely."
+    ),
 ]
 MaxRuns = Annotated[
     int, typer.Option(min=2, max=1000, help="Most runs of one commit, where results differ rarely.")
@@ -87,7 +91,7 @@ def bisect_command(  # noqa: PLR0913 - each parameter is an option of the comman
 ) -> None:
     """Find the commit that moved the result.
 
-    Or that made it nondeterministic. A call that was stopped goes on where it was. Exit code 1
+    Or the commit that made it nondeterministic. Continues a call that was stopped. Exit code 1
     when commits that do not train hide it.
 
     Example: repro-gate bisect --good v1.2 --bad main

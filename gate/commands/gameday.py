@@ -55,8 +55,8 @@ def gameday_command(  # noqa: PLR0913 - each parameter is an option of the comma
 ) -> None:
     """Plant faults into copies of the project.
 
-    Says which the gate caught, named and alerted, and how long each took. Exit code 1 when one
-    came through.
+    Says which the gate caught, named and alerted, and how long each took. Exit code 1
+    when it missed one.
 
     Example: repro-gate gameday --only F1,F4
     """

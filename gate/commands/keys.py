@@ -113,7 +113,7 @@ TrustFile = Annotated[
     typer.Option("--trusted-keys", help="The trust file; default: that of the settings."),
 ]
 KeyId = Annotated[
-    str, typer.Argument(metavar="ID", help="The key's id, or as much of it as names one.")
+    str, typer.Argument(metavar="ID", help="The key's id, or a unique beginning of it.")
 ]
 Comment = Annotated[str, typer.Option(help="Comment to store with the public key.")]
 
@@ -176,7 +176,7 @@ def generate_command(
 def list_command(trusted_keys: TrustFile = None, *, as_json: AsJson = False) -> None:
     """List trusted keys and whether they count.
 
-    Behind the comment stands why a key was revoked; --json prints ids and texts whole.
+    The comment is followed by the reason for a revocation; --json prints ids and texts in full.
 
     Example: repro-gate keys list --trusted-keys keys/trusted-keys.json
     """
@@ -206,7 +206,7 @@ def add_command(
 ) -> None:
     """Trust a public key from now on.
 
-    ECDSA on P-256, or Ed25519. The file is made where there is none.
+    ECDSA on P-256, or Ed25519. Creates the file if there is none.
 
     Example: repro-gate keys add gate-public-key.pem --comment "release team, 2026"
     """
@@ -223,7 +223,7 @@ def add_command(
 def retire_command(key: KeyId, trusted_keys: TrustFile = None) -> None:
     """Stop a key; its earlier seals still count.
 
-    For a key that is replaced. One that was lost or stolen is revoked.
+    Use it for a key that you replace. Revoke one that was lost or stolen.
 
     Example: repro-gate keys retire 3f9a
     """

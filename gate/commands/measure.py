@@ -241,7 +241,8 @@ def shake_command(  # noqa: PLR0913 - each parameter is an option of the command
 ) -> None:
     """Vary one thing per run: the result must hold.
 
-    Names what the result depends on, and the line that reads it. Exit code 1 when there is any.
+    Names what the result depends on, and the line that reads it. Exit code 1 if there is such
+    a thing.
 
     Example: repro-gate shake --skip cpu-load --config examples/digits/repro-gate.yml
     """

@@ -38,7 +38,7 @@ def steps_of(text: str) -> range | None:
         raise ValueError(message)
     first, last = map(int, match.groups())
     if first > last:
-        message = f"the range {text} ends before it begins"
+        message = f"has a range that ends before it begins: {text}"
         raise ValueError(message)
     return range(first, last + 1)
 
