@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gate.comparison.differences import OptimizerSettingChange
+from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.evidence.trace import ChangedNumber
 from gate.system.git.changes import Change, ChangedLines
@@ -20,6 +21,7 @@ NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
 NUMBER: Final = re.compile(
     r"(?<![\w.])-?(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+(?![\w.])", re.ASCII
 )
+WORD: Final = re.compile(r"\w+")
 TYPE: Final = re.compile(r"\b(?:b?float|u?int|complex)\d+\b", re.ASCII)
 # the minus of a shell's `${NAME:-8}` is no sign
 OR_ELSE: Final = re.compile(r"\$\{\w++:?-", re.ASCII)
@@ -65,20 +67,33 @@ def with_numbers(
 
 
 def _gives(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
-    """Return whether one side of the hunk names the setting with its number, and the other not.
+    """Return whether the hunk names the setting with its value, on both sides or on one.
 
-    A default is in force on the other side.
+    Where the other side does not name it, a default is in force there.
     """
     name = re.escape(setting.name.partition("/")[0])
     given = re.compile(rf"\b{name}['\"]?\s*[=:]\s*([-+.\w]+)")
     old, new = (given.findall("\n".join(lines)) for lines in (hunk.before, hunk.after))
-    value = setting.after if new else setting.before
-    known = not value or any(is_in(value, _numbers((text,))) for text in (*old, *new))
-    return bool(old) != bool(new) and known
+    sides = ((old, setting.before), (new, setting.after))
+    return old != new and all(
+        not texts or not value or any(_is_value(text, value) for text in texts)
+        for texts, value in sides
+    )
+
+
+def _is_value(text: str, value: str) -> bool:
+    """Return whether Python's text means the recorded value: `True` is recorded as `true`."""
+    return text.lower() == value or is_in(value, _numbers((text,)))
+
+
+def _replaces_class(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
+    """Return whether the hunk names the optimizer's old class before, and the new one after."""
+    old, new = (set(WORD.findall("\n".join(side))) for side in (hunk.before, hunk.after))
+    return setting.name == CLASS and setting.before in old - new and setting.after in new - old
 
 
 def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
-    if _gives(hunk, setting):
+    if _gives(hunk, setting) or _replaces_class(hunk, setting):
         return True
     try:
         before, after = float(setting.before), float(setting.after)

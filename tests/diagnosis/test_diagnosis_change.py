@@ -392,6 +392,26 @@ def test_a_setting_that_had_its_default_fits_the_line_that_names_it(
     assert found(MODEL, line, LOSS, optimizer_settings=(elsewhere,)) is None
 
 
+@pytest.mark.parametrize(
+    ("moved", "before", "after"),
+    [
+        (("amsgrad", "true", "false"), "Adam(p, lr=1e-2, amsgrad=True)", "Adam(p, lr=1e-2)"),
+        (("nesterov", "false", "true"), "nesterov: false", "nesterov: true"),
+        (("class", "SparseAdam", "Adam"), "optim.SparseAdam(p, lr)", "optim.Adam(p, lr)"),
+    ],
+)
+def test_a_setting_that_is_no_number_fits_the_line_that_names_it(
+    moved: tuple[str, str, str], before: str, after: str
+) -> None:
+    name, old, new = moved
+    line = hunk("train.py", 31, before, after)
+    setting = OptimizerSettingChange(optimizer=0, name=name, before=old, after=new)
+    fits = ShownChange(how=HowKnown.FITS, hunks=(line,))
+    assert found(MODEL, line, LOSS, optimizer_settings=(setting,)) == fits
+    back = setting.model_copy(update={"before": new, "after": old})
+    assert found(MODEL, line, LOSS, optimizer_settings=(back,)) is None
+
+
 def test_the_line_with_the_numbers_of_samples_fits_another_size_of_a_batch() -> None:
     batch = hunk("run.sh", 4, 'export BATCH="${BATCH:-8}"', 'export BATCH="${BATCH:-16}"')
     work = (ChangedNumber(before="8", after="16"),)
