@@ -33,7 +33,9 @@ OF_OTHERS: Final = {
     ),
 }
 # A training reads none of these as data.
-CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", ".sh")
+# Read by a shell or by make, where no hook of the harness sees it.
+STARTS: Final = (".sh", ".bash", ".mk", "Makefile", "makefile", "justfile", "Justfile")
+CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", *STARTS)
 SETTINGS_FILES: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
 # JSON files contain samples and labels as often as settings.
 EITHER_KIND: Final = (".json",)
@@ -157,7 +159,8 @@ def shown_change(
     opened = frozenset(read)
     data = [hunk for hunk in change.hunks if can_matter(hunk.file) and hunk.file in opened]
     unseen = [_in_repository(hunk, folder) for hunk in _may_have_run(diagnosis.trace, change)]
-    passing = _passing(diagnosis.trace, data, folder)
+    starts = [hunk for hunk in change.hunks if hunk.file.endswith(STARTS)]
+    passing = _passing(diagnosis.trace, [*starts, *data], folder)
     # The line of a call may only pass on numbers that a different hunk sets.
     elsewhere = [hunk for hunk in passing if named and hunk not in named]
     # A known line acts by itself, whatever file was read. The call at which two traces diverge does
@@ -502,7 +505,7 @@ def _passing(
 ) -> list[ChangedLines]:
     """Return the one hunk that may have passed its numbers to the diverging call, else [].
 
-    `data` are hunks of files that the training opened.
+    `data` are hunks of files that the training opened, or that started it.
     """
     if trace is None or not trace.numbers:
         return []

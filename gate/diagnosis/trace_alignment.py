@@ -202,9 +202,15 @@ class _Search:
 
     @property
     def root(self) -> Root | None:
-        """The first entry that reaches an update, else a gradient, else anything at all."""
-        reached = self._reached
-        return reached.get(Phase.OPTIMIZER) or reached.get(Phase.BACKWARD) or self._first
+        """The first entry that reaches an update, else a gradient, else anything at all.
+
+        No traced call makes a sparse gradient. An update that takes one shows a difference that
+        reached a gradient before.
+        """
+        update, gradient = (self._reached.get(one) for one in (Phase.OPTIMIZER, Phase.BACKWARD))
+        if update and gradient and is_unmade(update.inputs):
+            return min(update, gradient, key=lambda root: root.expected)
+        return update or gradient or self._first
 
     def look(self, left_place: int, right_place: int, left: TracedCall, right: TracedCall) -> None:
         """Take the next pair of calls, at their places in the two sequences; call it in order."""
@@ -263,6 +269,11 @@ class _Search:
         root = self._forward.get(behind, root) if not left.file else root
         self._forward.setdefault((left.file, left.line), root)
         return root
+
+
+def is_unmade(inputs: Pairs) -> bool:
+    """Return whether some of these values were made by no traced call, on either side."""
+    return any(NOBODY in value.made_by for pair in inputs for value in pair)
 
 
 def _read(call: TracedCall) -> tuple[TracedValue, ...]:

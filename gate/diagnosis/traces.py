@@ -24,6 +24,7 @@ from gate.diagnosis.trace_alignment import (
     find_read,
     find_root,
     is_collective,
+    is_unmade,
     layouts_differ,
     namespace,
     outputs_apart,
@@ -562,10 +563,8 @@ def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> ShownDifference:
             # A receive from any rank takes the first message, so the order of arrival is proven.
             arrived = made.operator == FROM_ANY_RANK
             return ShownDifference(Claim.ARRIVAL if arrived else Claim.OUTSIDE_VALUE, made)
-    if makers:
-        return ShownDifference(Claim.BELOW_DISPATCHER, makers[0])
-    if use.compiled:
-        return ShownDifference(Claim.BELOW_DISPATCHER)
+    if use.compiled or (makers and not is_unmade(inputs)):
+        return ShownDifference(Claim.BELOW_DISPATCHER, next(iter(makers), None))
     return ShownDifference(Claim.OUTSIDE_VALUE)
 
 

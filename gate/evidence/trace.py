@@ -332,7 +332,7 @@ class TraceRow(Document):
 
 
 class ChangedNumber(Document):
-    """A real number or number type in an argument of both calls, as each trace wrote it."""
+    """A real number, number type or size that both calls are given, as each trace wrote it."""
 
     before: Annotated[str, Field(max_length=MAX_NUMBER_CHARACTERS)]
     after: Annotated[str, Field(max_length=MAX_NUMBER_CHARACTERS)]

@@ -427,6 +427,18 @@ def test_the_line_with_the_numbers_of_samples_fits_another_size_of_a_batch() -> 
     assert found(RATE, batch, again, work=work) is None
 
 
+def test_a_file_that_only_make_reads_is_a_candidate_beside_one_that_the_training_opened() -> None:
+    started = hunk("Makefile", 2, "NEG ?= 4", "NEG ?= 5")
+    title = hunk("config.toml", 1, 'title = "a"', 'title = "b"')
+    either = ShownChange(how=HowKnown.EITHER_OF_ALL, hunks=(title, started))
+    assert found(started, title, read=("config.toml",)) == either
+    sizes = NUMBERS.model_copy(update={"numbers": (ChangedNumber(before="4", after="5"),)})
+    fits = ShownChange(how=HowKnown.FITS, hunks=(started,))
+    assert found(started, title, read=("config.toml",), trace=sizes) == fits
+    cache = hunk("rec/__pycache__/model.cpython-311.pyc", 1, "a", "b")
+    assert found(cache, title, read=(cache.file,)) == ShownChange(how=HowKnown.ONLY, hunks=(title,))
+
+
 def test_one_of_two_equal_numbers_of_a_line_may_change() -> None:
     heat = hunk("loss.py", 8, "T, MIX, PATIENCE = 2.0, 0.7, 2", "T, MIX, PATIENCE = 2.5, 0.7, 2")
     numbers = (ChangedNumber(before="2.0", after="2.5"),)

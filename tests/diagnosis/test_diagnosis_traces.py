@@ -172,6 +172,30 @@ def evaluated(*operators: str, after: str = "abcdefghijkl") -> RankTrace:
     return trace(*calls)
 
 
+def test_a_sparse_gradient_that_no_call_made_leads_back_to_the_input_that_differs() -> None:
+    def run(rows: str) -> RankTrace:
+        loss = call(1, "aten::embedding", (value(rows, 0),), (value(f"{rows} taken"),))
+        back = {"phase": Phase.BACKWARD, "file": "", "forward_file": "train.py", "forward_line": 2}
+        grown = call(2, "aten::mul", (value(f"{rows} taken", 1),), (value(f"{rows} x"),), **back)
+        update = {"phase": Phase.OPTIMIZER}
+        places = call(3, "aten::_indices", (value("", -1),), (value("places"),), **update)
+        sparse = value(f"{rows} gradient", 3, -1)
+        step = call(4, "aten::_values", (sparse,), (value(f"{rows} values"),), **update)
+        drawn = call(0, "aten::lift_fresh", (value(rows, -1),), (value(rows),))
+        return trace(drawn, loss, grown, places, step)
+
+    found = compared(run("one"), run("two"))
+    assert (found.claim, found.operator, found.place) == (
+        Claim.OUTSIDE_VALUE,
+        "aten::lift_fresh",
+        "train.py:1",
+    )
+    # alone, nobody knows who wrote what no call made
+    ends = [run(rows) for rows in ("one", "two")]
+    updates = [trace(*(end.calls[number] for number in (3, 4))) for end in ends]
+    assert compared(*updates).claim is not Claim.BELOW_DISPATCHER
+
+
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
@@ -274,6 +298,18 @@ def test_a_loss_computed_another_way_is_named_though_gradients_do_not_see_it() -
     )
     same = compared(base, run("aten::_to_copy", "aten::mean", made="0.30"), drift=True)
     assert same.claim is Claim.NOT_FOUND
+
+
+def test_the_one_size_by_which_two_shapes_differ_is_a_number_that_the_change_may_set() -> None:
+    def run(*forms: str) -> RankTrace:
+        taken = tuple(value(form, form=form, name=str(n)) for n, form in enumerate(forms))
+        return trace(call(0, "aten::lift_fresh", taken, (value(str(forms)),)))
+
+    four, five = run("int64 (12, 4)", "int64 (4,)"), run("int64 (12, 5)", "int64 (5,)")
+    found = compared(four, five, drift=True)
+    assert found.numbers == (ChangedNumber(before="4", after="5"),)
+    both = compared(four, run("int64 (16, 5)", "int64 (5,)"), drift=True)
+    assert both.numbers == ()
 
 
 def test_another_row_of_one_views_result_is_another_tensor_and_no_write_past_torch() -> None:
