@@ -207,7 +207,8 @@ class _Search:
         No traced call makes a sparse gradient. An update that takes one shows a difference that
         reached a gradient before.
         """
-        update, gradient = (self._reached.get(one) for one in (Phase.OPTIMIZER, Phase.BACKWARD))
+        reached = self._reached
+        update, gradient = reached.get(Phase.OPTIMIZER), reached.get(Phase.BACKWARD)
         if update and gradient and is_unmade(update.inputs):
             return min(update, gradient, key=lambda root: root.expected)
         return update or gradient or self._first

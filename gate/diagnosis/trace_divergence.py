@@ -160,8 +160,10 @@ def _changed_size(point: TraceDivergence) -> tuple[ChangedNumber, ...]:
         if len(old) != len(new):
             return ()
         apart |= {pair for pair in zip(old, new, strict=True) if len(set(pair)) > 1}
-    one = apart if len(apart) == 1 else ()
-    return tuple(ChangedNumber(before=old, after=now) for old, now in one)
+    if len(apart) != 1:
+        return ()
+    ((before_size, after_size),) = apart
+    return (ChangedNumber(before=before_size, after=after_size),)
 
 
 def precision_words(point: TraceDivergence) -> str:
