@@ -32,7 +32,7 @@ NEAR: Final = 1e-9
 def can_matter(file: str) -> bool:
     """Return whether a training may read a repository file, judging by its name."""
     path = PurePosixPath(file)
-    # Python compiles a source anew when its copy has another time than the cache says.
+    # Python recompiles a source whose copy has a different time than its cache says.
     beside = file.startswith(BESIDE) or "__pycache__" in path.parts
     return not (path.suffix in DOCUMENTS or path.name in NO_CODE or beside)
 

@@ -56,8 +56,9 @@ def _may_be_text(hunk: ChangedLines, content: bytes | None) -> bool:
     """Return whether the hunk may be inside a string of several lines of this head file.
 
     Quotes are only counted: this process may hold the key, so it parses no changed file (T5). A
-    quote in a comment makes the count odd, which leaves one candidate too many. The base file is
-    not needed: where the head has no string around a line, the hunk that removed it is a candidate.
+    quote in a comment makes the count odd, and a YAML block may have ended above: either leaves one
+    candidate too many. The base file is not needed: where the head has no string around a line, the
+    hunk that removed it is a candidate.
     """
     if content is None:
         return True

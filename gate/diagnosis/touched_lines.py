@@ -32,9 +32,9 @@ OF_OTHERS: Final = {
         "what runs there."
     ),
 }
-# A training reads none of these as data.
 # Read by a shell or by make, where no hook of the harness sees it.
 STARTS: Final = (".sh", ".bash", ".mk", "Makefile", "makefile", "justfile", "Justfile")
+# A training reads none of these as data.
 CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", *STARTS)
 SETTINGS_FILES: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
 # JSON files contain samples and labels as often as settings.
@@ -157,16 +157,16 @@ def shown_change(
         return None
     named = _named(change, _places(diagnosis), folder)
     opened = frozenset(read)
-    data = [hunk for hunk in change.hunks if can_matter(hunk.file) and hunk.file in opened]
+    able = [hunk for hunk in change.hunks if can_matter(hunk.file)]
+    data = [hunk for hunk in able if hunk.file in opened]
     unseen = [_in_repository(hunk, folder) for hunk in _may_have_run(diagnosis.trace, change)]
-    starts = [hunk for hunk in change.hunks if hunk.file.endswith(STARTS)]
+    starts = [hunk for hunk in able if hunk.file.endswith(STARTS)]
     passing = _passing(diagnosis.trace, [*starts, *data], folder)
     # The line of a call may only pass on numbers that a different hunk sets.
     elsewhere = [hunk for hunk in passing if named and hunk not in named]
     # A known line acts by itself, whatever file was read. The call at which two traces diverge does
     # not.
     beside = [] if diagnosis.likely else list(dict.fromkeys((*unseen, *data, *elsewhere)))
-    able = [hunk for hunk in change.hunks if can_matter(hunk.file)]
     work = _first(HowKnown.FITS, with_numbers(able, diagnosis.work))
     if drift and work is not None and not diagnosis.likely:
         return work

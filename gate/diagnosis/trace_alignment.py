@@ -225,10 +225,12 @@ class _Search:
         # input.
         passed_on = namespace(left) in OTHER_RANKS and bool(inputs)
         if not passed_on and not tuple(_differing(left.outputs, right.outputs)):
-            root = root or self._in_another_place(left_place, right_place, left, right)
+            placed = bool(_placed_apart(left.outputs, right.outputs))
+            if placed and root is None:
+                root = self._in_another_place(left_place, right_place, left, right)
             # Other parts of the same memory differ, and further views refer to the latest view of
             # it.
-            if root is not None and (left.view or _placed_apart(left.outputs, right.outputs)):
+            if root is not None and (left.view or placed):
                 self._origin[left.number] = root
             return
         root = (
@@ -246,10 +248,8 @@ class _Search:
 
     def _in_another_place(
         self, left_place: int, right_place: int, left: TracedCall, right: TracedCall
-    ) -> Root | None:
+    ) -> Root:
         """Return the entry of a call that writes or views equal values elsewhere in its memory."""
-        if not _placed_apart(left.outputs, right.outputs):
-            return None
         inputs = _placed_apart(left.inputs, right.inputs)
         return _earliest(self._origin, inputs) or Root(left_place, right_place, inputs)
 

@@ -26,7 +26,7 @@ SHOWN: Final = 200
 TAKES_FROM_OUTSIDE: Final = "aten::lift_fresh"
 NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")
 REAL: Final = re.compile(r"\w+=-?(\d+\.\d*(e[-+]?\d+)?|\d+e[-+]?\d+)")
-SIZE: Final = re.compile(r"\d+")
+SIZE: Final = re.compile(r"\d+", re.ASCII)
 WHOLE: Final = re.compile(r"\w+=-?\d+")
 CAST: Final = "aten::_to_copy"
 DTYPE: Final = re.compile(r"\bdtype=torch\.(\w+)")
@@ -136,34 +136,37 @@ def changed_numbers(point: TraceDivergence) -> tuple[ChangedNumber, ...]:
     With equal arguments, it is the one size by which the shapes of what they take differ. At most
     `MAX_NUMBERS`, each of at most `MAX_NUMBER_CHARACTERS`; () otherwise.
     """
-    sides = arguments_apart(point)
-    if not any(sides):
-        return _changed_size(point)
-    after, before = (DTYPE.fullmatch(", ".join(words)) for words in sides)
-    if after and before:
-        return (ChangedNumber(before=before[1], after=after[1]),)
-    if not real_numbers_apart(point):
-        return ()
-    new, gone = (dict(word.split("=") for word in words) for words in sides)
-    pairs = [(gone[name], new[name]) for name in new if name in gone]
-    short = [pair for pair in pairs if max(map(len, pair)) <= MAX_NUMBER_CHARACTERS]
+    short = [pair for pair in _pairs(point) if max(map(len, pair)) <= MAX_NUMBER_CHARACTERS]
     return tuple(ChangedNumber(before=old, after=now) for old, now in short[:MAX_NUMBERS])
 
 
-def _changed_size(point: TraceDivergence) -> tuple[ChangedNumber, ...]:
+def _pairs(point: TraceDivergence) -> list[tuple[str, str]]:
+    """Return the old and new numbers as the traces wrote them, of any length."""
+    sides = arguments_apart(point)
+    if not any(sides):
+        return _sizes_apart(point)
+    after, before = (DTYPE.fullmatch(", ".join(words)) for words in sides)
+    if after and before:
+        return [(before[1], after[1])]
+    if not real_numbers_apart(point):
+        return []
+    new, gone = (dict(word.split("=") for word in words) for words in sides)
+    return [(gone[name], new[name]) for name in new if name in gone]
+
+
+def _sizes_apart(point: TraceDivergence) -> list[tuple[str, str]]:
     left, right = point.expected, point.observed
     if left is None or right is None or left.operator != right.operator:
-        return ()
+        return []
     apart: set[tuple[str, str]] = set()
     for before, after in zip(left.inputs, right.inputs, strict=False):
         old, new = (SIZE.findall(value.form.partition(" (")[2]) for value in (before, after))
         if len(old) != len(new):
-            return ()
-        apart |= {pair for pair in zip(old, new, strict=True) if len(set(pair)) > 1}
-    if len(apart) != 1:
-        return ()
-    ((before_size, after_size),) = apart
-    return (ChangedNumber(before=before_size, after=after_size),)
+            return []
+        apart |= {
+            (first, second) for first, second in zip(old, new, strict=True) if first != second
+        }
+    return list(apart) if len(apart) == 1 else []
 
 
 def precision_words(point: TraceDivergence) -> str:

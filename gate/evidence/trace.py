@@ -348,10 +348,10 @@ class TraceFinding(Document):
     In the backward pass of torch's own operators only `forward_place` is known.
 
     What differs: `arguments` shows the arguments that differ. `real_numbers` is true if these are
-    real numbers and nothing else. `numbers` lists these, or two number types such as `bfloat16`.
-    `expected_operator` is the operator of the other run, if it is a different one. `precision`
-    names the old and new number type. `absolute` and `relative` are the distance between sampled
-    outputs, or None if it is unknown.
+    real numbers and nothing else. `numbers` lists these, or two number types such as `bfloat16`, or
+    the one size by which the shapes of both inputs differ. `expected_operator` is the operator of
+    the other run, if it is a different one. `precision` names the old and new number type.
+    `absolute` and `relative` are the distance between sampled outputs, or None if it is unknown.
 
     Changes: `changed` are the hunks of the diff that ran up to this call, nearest first.
     `changed_later` are those that ran after it or not at all. `changed_seeds` are seeds to which

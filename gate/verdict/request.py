@@ -33,9 +33,9 @@ class GateRequest:
     the default. `imported_runs`: another job made the runs. `sign` says what a pass is signed with.
     `settings_text` contains the bytes of the settings file as read, for the package.
     `credentials_left` are the keys of the clone's configuration that contain a credential. `study`
-    is the study of exactly this commit for the package. `typed_config` and
-    `typed_out` are the options as the caller typed them, empty for none: a command that the caller
-    types next repeats them.
+    is the study of exactly this commit for the package. `typed_config` and `typed_out` are the
+    options as the caller typed them, empty for none: a command that the caller types next repeats
+    them.
 
     Reports: `on_runner`: `top` is a path that means nothing to readers of the reports. `history`
     has earlier runs. `baseline_reason` goes into the entry that this call proposes. `named_gate` is

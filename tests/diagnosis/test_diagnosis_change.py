@@ -435,6 +435,8 @@ def test_a_file_that_only_make_reads_is_a_candidate_beside_one_that_the_training
     sizes = NUMBERS.model_copy(update={"numbers": (ChangedNumber(before="4", after="5"),)})
     fits = ShownChange(how=HowKnown.FITS, hunks=(started,))
     assert found(started, title, read=("config.toml",), trace=sizes) == fits
+    pages = hunk("docs/Makefile", 2, "JOBS = 4", "JOBS = 5")
+    assert found(pages, LOSS, trace=sizes) == found(LOSS, trace=sizes)
     cache = hunk("rec/__pycache__/model.cpython-311.pyc", 1, "a", "b")
     assert found(cache, title, read=(cache.file,)) == ShownChange(how=HowKnown.ONLY, hunks=(title,))
 

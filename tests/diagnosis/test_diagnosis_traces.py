@@ -300,18 +300,6 @@ def test_a_loss_computed_another_way_is_named_though_gradients_do_not_see_it() -
     assert same.claim is Claim.NOT_FOUND
 
 
-def test_the_one_size_by_which_two_shapes_differ_is_a_number_that_the_change_may_set() -> None:
-    def run(*forms: str) -> RankTrace:
-        taken = tuple(value(form, form=form, name=str(n)) for n, form in enumerate(forms))
-        return trace(call(0, "aten::lift_fresh", taken, (value(str(forms)),)))
-
-    four, five = run("int64 (12, 4)", "int64 (4,)"), run("int64 (12, 5)", "int64 (5,)")
-    found = compared(four, five, drift=True)
-    assert found.numbers == (ChangedNumber(before="4", after="5"),)
-    both = compared(four, run("int64 (16, 5)", "int64 (5,)"), drift=True)
-    assert both.numbers == ()
-
-
 def test_another_row_of_one_views_result_is_another_tensor_and_no_write_past_torch() -> None:
     def run(offset: str) -> RankTrace:
         rows = call(0, "aten::unbind", (value("image"),), (value("all rows"),), view=True)
